@@ -1,0 +1,69 @@
+"""Rational Transductors: a Transformer with a weighted automaton as its second stream.
+
+Names are imported when first used, so that ``transductor --help`` does not wait for torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transductor.heads import RandomFeatureHead, RationalHead, UniversalHead
+    from transductor.model import (
+        LSTM,
+        BackboneConfig,
+        LinearRNN,
+        RationalTransductor,
+        StackedTransductor,
+        Transformer,
+        load,
+        save,
+    )
+    from transductor.scan import scan
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "scan": "transductor.scan",
+    "RationalHead": "transductor.heads",
+    "UniversalHead": "transductor.heads",
+    "RandomFeatureHead": "transductor.heads",
+    "BackboneConfig": "transductor.model",
+    "RationalTransductor": "transductor.model",
+    "StackedTransductor": "transductor.model",
+    "Transformer": "transductor.model",
+    "LSTM": "transductor.model",
+    "LinearRNN": "transductor.model",
+    "save": "transductor.model",
+    "load": "transductor.model",
+}
+
+__all__ = [
+    "LSTM",
+    "BackboneConfig",
+    "LinearRNN",
+    "RandomFeatureHead",
+    "RationalHead",
+    "RationalTransductor",
+    "StackedTransductor",
+    "Transformer",
+    "UniversalHead",
+    "load",
+    "save",
+    "scan",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'transductor' has no attribute {name!r}")
+    home = import_module(_HOME[name])
+    # `transductor.scan` is also a room; the verb must win over the submodule import.
+    value = getattr(home, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,89 @@
+"""Frozen values that round-trip through JSON.
+
+A configuration is a frozen dataclass decorated with :func:`configuration`.  In JSON it is an object whose
+``"kind"`` names the class, so alternatives are two objects and never two flags; unknown kinds, unknown
+fields and missing fields are refused by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast
+
+__all__ = ["ConfigurationError", "configuration", "from_json", "from_plain", "to_json", "to_plain"]
+
+_T = TypeVar("_T")
+_KINDS: dict[str, type] = {}
+
+
+class ConfigurationError(ValueError):
+    """A configuration that cannot be read: the message names the field and what is allowed."""
+
+
+def configuration(cls: type[_T]) -> type[_T]:
+    """Register a frozen dataclass under its own name."""
+    if not dataclasses.is_dataclass(cls):
+        raise TypeError(f"{cls.__name__} must be a dataclass")
+    if _KINDS.setdefault(cls.__name__, cls) is not cls:
+        raise TypeError(f"a configuration named {cls.__name__} exists already")
+    return cls
+
+
+def to_plain(value: Any) -> Any:
+    """Turn a configuration into dictionaries, lists and scalars."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"kind": type(value).__name__, **fields}
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item) for item in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise ConfigurationError(f"a configuration holds numbers, strings and configurations; got {type(value).__name__}")
+
+
+def from_plain(value: Any) -> Any:
+    """Inverse of :func:`to_plain`; lists become tuples."""
+    if isinstance(value, list):
+        return tuple(from_plain(item) for item in value)
+    if not isinstance(value, dict):
+        return value
+    items = {key: from_plain(item) for key, item in value.items() if key != "kind"}
+    if "kind" not in value:
+        return items
+    kind = value["kind"]
+    if kind not in _KINDS:
+        raise ConfigurationError(f"kind must be one of {', '.join(sorted(_KINDS))}; got {kind!r}")
+    cls = _KINDS[kind]
+    fields = {f.name: f for f in dataclasses.fields(cast(Any, cls))}
+    unknown = sorted(set(items) - set(fields))
+    if unknown:
+        raise ConfigurationError(f"{kind} has no field {unknown[0]!r}; its fields are {', '.join(fields)}")
+    missing = [
+        name
+        for name, f in fields.items()
+        if name not in items and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    ]
+    if missing:
+        raise ConfigurationError(f"{kind} needs the field {missing[0]!r}")
+    try:
+        return cls(**items)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"{kind}: {error}") from error
+
+
+def to_json(value: Any) -> str:
+    """The configuration as indented JSON text."""
+    return json.dumps(to_plain(value), indent=2, allow_nan=False)
+
+
+def from_json(text: str) -> Any:
+    """The configuration that :func:`to_json` wrote."""
+    try:
+        plain = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigurationError(f"not JSON: {error}") from error
+    return from_plain(plain)

@@ -1,0 +1,23 @@
+"""Tokens to states: where transitions and scan meet."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from transductor.heads.random_features import RandomFeatureHead
+from transductor.heads.rational import HeadConfig, HeadState, RationalHead
+from transductor.heads.universal import UniversalHead
+from transductor.notation import one_of
+from transductor.transitions import build_family
+
+__all__ = ["HEADS", "HeadConfig", "HeadState", "RandomFeatureHead", "RationalHead", "UniversalHead", "build_head"]
+
+HEADS: Final[dict[str, type[RationalHead]]] = {
+    head.name: head for head in (RationalHead, UniversalHead, RandomFeatureHead)
+}
+
+
+def build_head(config: HeadConfig) -> RationalHead:
+    """A fresh head from its configuration."""
+    one_of("head", config.head, HEADS)
+    return HEADS[config.head].from_family(build_family(config.transitions), config.backend)

@@ -1,0 +1,53 @@
+"""Backbone, transductor, stacks, baselines; one interface, ``logits = model(tokens)``."""
+
+from transductor.model.attention import FullAttention, NoAttention, SlidingWindow
+from transductor.model.backbone import BackboneConfig, BackboneState
+from transductor.model.base import SequenceModel
+from transductor.model.diagnostics import ScoreTerms, interaction_matrices, score_terms
+from transductor.model.linear_rnn import LinearRNN, LinearRNNConfig, LinearRNNState
+from transductor.model.lstm import LSTM, LSTMConfig, LSTMState
+from transductor.model.positions import (
+    LearnedPositions,
+    NoPositions,
+    RelativePositions,
+    RotaryPositions,
+    SinusoidalPositions,
+)
+from transductor.model.stacked import StackedConfig, StackedState, StackedTransductor
+from transductor.model.storage import CheckpointError, build, load, save
+from transductor.model.transductor import RationalTransductor, TransductorConfig, TransductorState
+from transductor.model.transformer import Transformer
+
+__all__ = [
+    "LSTM",
+    "BackboneConfig",
+    "BackboneState",
+    "CheckpointError",
+    "FullAttention",
+    "LSTMConfig",
+    "LSTMState",
+    "LearnedPositions",
+    "LinearRNN",
+    "LinearRNNConfig",
+    "LinearRNNState",
+    "NoAttention",
+    "NoPositions",
+    "RationalTransductor",
+    "RelativePositions",
+    "RotaryPositions",
+    "ScoreTerms",
+    "SequenceModel",
+    "SinusoidalPositions",
+    "SlidingWindow",
+    "StackedConfig",
+    "StackedState",
+    "StackedTransductor",
+    "TransductorConfig",
+    "TransductorState",
+    "Transformer",
+    "build",
+    "interaction_matrices",
+    "load",
+    "save",
+    "score_terms",
+]

@@ -1,0 +1,175 @@
+"""The pre-norm causal Transformer that every model here shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from transductor.configuration import configuration
+from transductor.model.attention import (
+    AttentionKind,
+    CausalAttention,
+    FullAttention,
+    KeyValueCache,
+    NoAttention,
+    Places,
+    SlidingWindow,
+)
+from transductor.model.positions import (
+    NoPositions,
+    Positions,
+    PositionScheme,
+    RelativePositions,
+    RotaryPositions,
+    build_positions,
+)
+from transductor.notation import check_positive
+
+__all__ = ["Backbone", "BackboneConfig", "BackboneState", "Inject"]
+
+# Called before each layer with its number and the stream (B, T, W).
+Inject = Callable[[int, Tensor], Tensor]
+
+
+@configuration
+@dataclass(frozen=True)
+class BackboneConfig:
+    """Sizes of a Transformer.
+
+    Args:
+        vocab_size: V, tokens in.
+        output_size: Logits out; ``vocab_size`` when 0.
+        width: Width of the stream, a multiple of ``attention_heads``.
+        layers: Number of blocks.
+        attention_heads: Heads per block.
+        feedforward: Width of the hidden layer; four times ``width`` when 0.
+        positions: A position scheme of :mod:`transductor.model`.
+        attention: ``FullAttention()``, ``SlidingWindow(n)`` or ``NoAttention()``.
+        dropout: Probability, while training, of dropping what a block adds.
+    """
+
+    vocab_size: int
+    output_size: int = 0
+    width: int = 32
+    layers: int = 2
+    attention_heads: int = 4
+    feedforward: int = 0
+    positions: PositionScheme = field(default_factory=NoPositions)
+    attention: AttentionKind = field(default_factory=FullAttention)
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "width", "layers", "attention_heads"):
+            check_positive(name, getattr(self, name))
+        for name in ("output_size", "feedforward"):
+            if getattr(self, name) != 0:
+                check_positive(name, getattr(self, name))
+        if self.width % self.attention_heads:
+            raise ValueError(f"width must be a multiple of attention_heads = {self.attention_heads}; got {self.width}")
+        if not isinstance(self.positions, PositionScheme):
+            raise TypeError(f"positions must be a position scheme, such as RotaryPositions(); got {self.positions!r}")
+        if not isinstance(self.attention, AttentionKind):
+            raise TypeError(
+                f"attention must be FullAttention(), SlidingWindow(n) or NoAttention(); got {self.attention!r}"
+            )
+        if isinstance(self.attention, NoAttention) and isinstance(self.positions, (RotaryPositions, RelativePositions)):
+            raise ValueError("positions that act on attention scores need attention; got NoAttention()")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must lie in [0, 1); got {self.dropout!r}")
+
+
+@dataclass(frozen=True)
+class BackboneState:
+    """Where a stream stands: real tokens seen by each row ``(B)``, and a cache per layer with attention."""
+
+    seen: Tensor
+    caches: tuple[KeyValueCache | None, ...]
+
+    def places(self, tokens: Tensor, mask: Tensor | None) -> Places:
+        """The places of the next tokens ``(B, n)``."""
+        real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
+        positions = (self.seen.unsqueeze(1) + real.long().cumsum(1) - 1).clamp_min(0)
+        return Places(positions, torch.zeros_like(tokens), real)
+
+    def reordered(self, rows: Tensor) -> BackboneState:
+        """Batch rows picked anew, as beam search does."""
+        caches = tuple(None if cache is None else cache.reordered(rows) for cache in self.caches)
+        return BackboneState(self.seen.index_select(0, rows), caches)
+
+
+@final
+class Block(nn.Module):
+    """``x + Attn(LN(x))``, then ``x + FFN(LN(x))``."""
+
+    def __init__(self, config: BackboneConfig) -> None:
+        super().__init__()
+        width, hidden = config.width, config.feedforward or 4 * config.width
+        self.attention: CausalAttention | None = None
+        if isinstance(config.attention, (FullAttention, SlidingWindow)):
+            self.attention_norm = nn.LayerNorm(width)
+            self.attention = CausalAttention(width, config.attention_heads, config.attention)
+        else:
+            assert isinstance(config.attention, NoAttention)
+        self.feedforward_norm = nn.LayerNorm(width)
+        self.feedforward = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self, stream: Tensor, places: Places, positions: Positions, cache: KeyValueCache | None
+    ) -> tuple[Tensor, KeyValueCache | None]:
+        """``(B, T, W)`` to ``(B, T, W)``, and the cache with these tokens added."""
+        if self.attention is not None:
+            mixed, cache = self.attention(self.attention_norm(stream), places, positions, cache)
+            stream = stream + self.dropout(mixed)
+        return stream + self.dropout(self.feedforward(self.feedforward_norm(stream))), cache
+
+
+@final
+class Backbone(nn.Module):
+    """Embedding, blocks, readout; ``inject`` may change the stream before each block."""
+
+    def __init__(self, config: BackboneConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab_size, config.width)
+        self.positions = build_positions(config.positions, config.width, config.attention_heads)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.final_norm = nn.LayerNorm(config.width)
+        self.readout = nn.Linear(config.width, config.output_size or config.vocab_size)
+
+    def embedded(self, tokens: Tensor, places: Places) -> Tensor:
+        """The stream before the first block, ``(B, T, W)``."""
+        stream: Tensor = self.embedding(tokens)
+        added = self.positions.embedding(places.positions)
+        return stream if added is None else stream + added.to(stream.dtype)
+
+    def forward(
+        self, tokens: Tensor, places: Places, inject: Inject | None = None, state: BackboneState | None = None
+    ) -> tuple[Tensor, BackboneState | None]:
+        """Logits ``(B, T, output_size)`` and the state with these tokens added (None without a state)."""
+        stream = self.embedded(tokens, places)
+        caches = []
+        for layer, block in enumerate(self.blocks):
+            if inject is not None:
+                stream = inject(layer, stream)
+            stream, cache = block(stream, places, self.positions, None if state is None else state.caches[layer])
+            caches.append(cache)
+        logits: Tensor = self.readout(self.final_norm(stream))
+        if state is None:
+            return logits, None
+        assert places.real is not None
+        return logits, replace(state, seen=state.seen + places.real.sum(1), caches=tuple(caches))
+
+    def start(self, batch_size: int) -> BackboneState:
+        """A stream before its first token."""
+        check_positive("batch_size", batch_size)
+        seen = torch.zeros(batch_size, dtype=torch.long, device=self.embedding.weight.device)
+        caches = []
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            caches.append(None if block.attention is None else block.attention.empty_cache(batch_size))
+        return BackboneState(seen, tuple(caches))

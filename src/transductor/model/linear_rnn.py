@@ -1,0 +1,112 @@
+"""The sequential, linear baseline: one matrix for all tokens."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from transductor.configuration import configuration
+from transductor.model.base import SequenceModel, layout
+from transductor.notation import check_positive
+from transductor.scan import scan
+
+__all__ = ["LinearRNN", "LinearRNNConfig", "LinearRNNState"]
+
+
+@configuration
+@dataclass(frozen=True)
+class LinearRNNConfig:
+    """Sizes of a :class:`LinearRNN`."""
+
+    vocab_size: int
+    output_size: int = 0
+    width: int = 32
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "width"):
+            check_positive(name, getattr(self, name))
+        if self.output_size != 0:
+            check_positive("output_size", self.output_size)
+
+
+@dataclass(frozen=True)
+class LinearRNNState:
+    """The state ``(B, W)``."""
+
+    state: Tensor
+
+    def reordered(self, rows: Tensor) -> LinearRNNState:
+        """Batch rows picked anew, as beam search does."""
+        return replace(self, state=self.state.index_select(0, rows))
+
+
+@final
+class LinearRNN(SequenceModel[LinearRNNState]):
+    """``h_t = A h_{t−1} + b_{x_t}`` from ``h_0 = 0``, evaluated step by step, with a linear readout.
+
+    The transition ignores the token: what is left of a rational head when only its input may depend on it.
+
+    Args:
+        vocab_size: V, tokens in.
+        output_size: Logits out; ``vocab_size`` when 0.
+        width: Dimension of the state.
+    """
+
+    def __init__(self, *, vocab_size: int, output_size: int = 0, width: int = 32) -> None:
+        super().__init__()
+        self._config = LinearRNNConfig(vocab_size, output_size, width)
+        noise = torch.randn(width, width) * 0.1 / math.sqrt(width)
+        self.transition = nn.Parameter(0.95 * torch.eye(width) + noise)
+        self.embedding = nn.Embedding(vocab_size, width)
+        self.readout = nn.Linear(width, output_size or vocab_size)
+
+    @property
+    def config(self) -> LinearRNNConfig:
+        """Sizes."""
+        return self._config
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        mask: Tensor | None = None,
+        lengths: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+    ) -> Tensor:
+        """Tokens ``(B, T)`` to logits ``(B, T, output_size)``; see :class:`SequenceModel`."""
+        given = layout(tokens, self._config.vocab_size, mask, lengths, cu_seqlens)
+        states = scan(
+            self.transition[None],
+            torch.zeros_like(tokens),
+            bias=self.embedding(tokens),
+            mask=given.mask,
+            cu_seqlens=given.offsets,
+            backend="reference",
+        )
+        logits: Tensor = self.readout(states)
+        return logits
+
+    def start(self, batch_size: int) -> LinearRNNState:
+        """A stream before its first token."""
+        check_positive("batch_size", batch_size)
+        return LinearRNNState(self.transition.new_zeros(batch_size, self._config.width))
+
+    def advance(
+        self, tokens: Tensor, state: LinearRNNState, *, mask: Tensor | None = None
+    ) -> tuple[Tensor, LinearRNNState]:
+        """Logits of the next tokens of a stream."""
+        layout(tokens, self._config.vocab_size, mask, None, None)
+        states, final = scan(
+            self.transition[None],
+            torch.zeros_like(tokens),
+            bias=self.embedding(tokens),
+            initial_state=state.state,
+            mask=mask,
+            backend="reference",
+            return_final=True,
+        )
+        return self.readout(states), LinearRNNState(final)

@@ -1,0 +1,119 @@
+"""The sequential, non-linear baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from transductor.configuration import configuration
+from transductor.model.base import SequenceModel, layout
+from transductor.notation import check_positive
+
+__all__ = ["LSTM", "LSTMConfig", "LSTMState"]
+
+
+@configuration
+@dataclass(frozen=True)
+class LSTMConfig:
+    """Sizes of an :class:`LSTM`."""
+
+    vocab_size: int
+    output_size: int = 0
+    width: int = 32
+    layers: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "width", "layers"):
+            check_positive(name, getattr(self, name))
+        if self.output_size != 0:
+            check_positive("output_size", self.output_size)
+
+
+@dataclass(frozen=True)
+class LSTMState:
+    """Hidden and cell states, ``(layers, B, W)`` each."""
+
+    hidden: Tensor
+    cell: Tensor
+
+    def reordered(self, rows: Tensor) -> LSTMState:
+        """Batch rows picked anew, as beam search does."""
+        return replace(self, hidden=self.hidden.index_select(1, rows), cell=self.cell.index_select(1, rows))
+
+
+@final
+class LSTM(SequenceModel[LSTMState]):
+    """Embedding, LSTM, linear readout.
+
+    Args:
+        vocab_size: V, tokens in.
+        output_size: Logits out; ``vocab_size`` when 0.
+        width: Width of embedding and state.
+        layers: Depth.
+    """
+
+    def __init__(self, *, vocab_size: int, output_size: int = 0, width: int = 32, layers: int = 1) -> None:
+        super().__init__()
+        self._config = LSTMConfig(vocab_size, output_size, width, layers)
+        self.embedding = nn.Embedding(vocab_size, width)
+        self.lstm = nn.LSTM(width, width, layers, batch_first=True)
+        self.readout = nn.Linear(width, output_size or vocab_size)
+
+    @property
+    def config(self) -> LSTMConfig:
+        """Sizes."""
+        return self._config
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        mask: Tensor | None = None,
+        lengths: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+    ) -> Tensor:
+        """Tokens ``(B, T)`` to logits ``(B, T, output_size)``; see :class:`SequenceModel`."""
+        given = layout(tokens, self._config.vocab_size, mask, lengths, cu_seqlens)
+        stream = self.embedding(tokens)
+        if given.offsets is not None:
+            documents = stream[0].split(given.offsets.diff().tolist())
+            full = [document for document in documents if len(document)]
+            outputs, _ = self.lstm(nn.utils.rnn.pad_sequence(full, batch_first=True)) if full else (stream, None)
+            pieces = [output[: len(document)] for output, document in zip(outputs, full, strict=False)]
+            return self._logits(torch.cat(pieces)[None] if pieces else stream)
+        if given.mask is None or tokens.numel() == 0:
+            return self._logits(self.lstm(stream)[0] if tokens.numel() else stream)
+        # Real tokens first, in their order; padding then follows and disturbs nobody.
+        order = torch.argsort(~given.mask, dim=1, stable=True)
+        gathered = stream.gather(1, order.unsqueeze(-1).expand_as(stream))
+        outputs = self.lstm(gathered)[0]
+        return self._logits(outputs.gather(1, order.argsort(1).unsqueeze(-1).expand_as(outputs)))
+
+    def _logits(self, outputs: Tensor) -> Tensor:
+        logits: Tensor = self.readout(outputs)
+        return logits
+
+    def start(self, batch_size: int) -> LSTMState:
+        """A stream before its first token."""
+        check_positive("batch_size", batch_size)
+        zeros = self.readout.weight.new_zeros(self._config.layers, batch_size, self._config.width)
+        return LSTMState(zeros, zeros)
+
+    def advance(self, tokens: Tensor, state: LSTMState, *, mask: Tensor | None = None) -> tuple[Tensor, LSTMState]:
+        """Logits of the next tokens of a stream."""
+        layout(tokens, self._config.vocab_size, mask, None, None)
+        outputs, hidden, cell = [], state.hidden, state.cell
+        stream = self.embedding(tokens)
+        if mask is None and tokens.shape[1]:
+            output, (hidden, cell) = self.lstm(stream, (hidden, cell))
+            return self._logits(output), LSTMState(hidden, cell)
+        for t in range(tokens.shape[1]):
+            output, (new_hidden, new_cell) = self.lstm(stream[:, t : t + 1], (hidden, cell))
+            assert mask is not None
+            real = mask[:, t].view(1, -1, 1)
+            hidden, cell = new_hidden.where(real, hidden), new_cell.where(real, cell)
+            outputs.append(output)
+        return self._logits(torch.cat(outputs, 1) if outputs else stream), LSTMState(hidden, cell)

@@ -1,0 +1,135 @@
+"""Stacks: every block has a rational head of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from torch import Tensor, nn
+
+from transductor.configuration import configuration
+from transductor.heads import HeadConfig, HeadState, RationalHead
+from transductor.injection import build_injection
+from transductor.model.backbone import Backbone, BackboneConfig, BackboneState
+from transductor.model.base import Layout, SequenceModel, layout
+
+__all__ = ["StackedConfig", "StackedState", "StackedTransductor"]
+
+
+@configuration
+@dataclass(frozen=True)
+class StackedConfig:
+    """How to build a :class:`StackedTransductor` again."""
+
+    heads: tuple[HeadConfig, ...]
+    backbone: BackboneConfig
+
+
+@dataclass(frozen=True)
+class StackedState:
+    """Where a stream stands: a state per head, and the backbone's."""
+
+    heads: tuple[HeadState, ...]
+    backbone: BackboneState
+
+    def reordered(self, rows: Tensor) -> StackedState:
+        """Batch rows picked anew, as beam search does."""
+        return StackedState(tuple(head.reordered(rows) for head in self.heads), self.backbone.reordered(rows))
+
+
+@final
+class StackedTransductor(SequenceModel[StackedState]):
+    """``h^k_t = M^k h^k_{t−1} + V^k u^{k−1}_t``, then ``u^k = Block_k(u^{k−1} + W^k h^k)``.
+
+    A head driven by tokens takes ``M^k_{x_t}``: the linear stack.  A head driven by features takes ``M^k(u^{k−1}_t)``
+    from the previous block's output: the non-linear stack, whose scans wait for each other.  Both may be mixed.
+
+    Args:
+        heads: One per layer: driven by ``vocab_size`` tokens, or by ``width`` features.
+        backbone: Sizes of the Transformer.
+    """
+
+    def __init__(self, heads: Sequence[RationalHead], backbone: BackboneConfig) -> None:
+        super().__init__()
+        heads = tuple(heads)
+        if len(heads) != backbone.layers:
+            raise ValueError(f"heads must hold one head per layer, {backbone.layers}; got {len(heads)}")
+        for layer, head in enumerate(heads):
+            drive = head.transitions.vocab_size, head.transitions.feature_dim
+            if drive not in ((backbone.vocab_size, None), (None, backbone.width)):
+                raise ValueError(
+                    f"heads[{layer}] must be driven by vocab_size={backbone.vocab_size} or "
+                    f"feature_dim={backbone.width}; it has {head.transitions.extra_repr()}"
+                )
+        self.rational_heads = nn.ModuleList(heads)
+        self.inputs = nn.ModuleList(nn.Linear(backbone.width, head.state_dim, bias=False) for head in heads)
+        self.injections = nn.ModuleList(build_injection("deep", head.state_dim, backbone.width, 1) for head in heads)
+        self.backbone = Backbone(backbone)
+
+    @property
+    def heads(self) -> tuple[RationalHead, ...]:
+        """The heads, typed."""
+        return tuple(head for head in self.rational_heads if isinstance(head, RationalHead))
+
+    @property
+    def config(self) -> StackedConfig:
+        """Heads and sizes."""
+        return StackedConfig(tuple(head.config for head in self.heads), self.backbone.config)
+
+    def _drive(self, layer: int, tokens: Tensor, stream: Tensor) -> Tensor:
+        return tokens if self.heads[layer].transitions.vocab_size is not None else stream
+
+    def _input(self, layer: int, stream: Tensor) -> Tensor:
+        term: Tensor = self.inputs[layer](stream)
+        return term.to(self.heads[layer].initial_state().dtype)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        mask: Tensor | None = None,
+        lengths: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+    ) -> Tensor:
+        """Tokens ``(B, T)`` to logits ``(B, T, output_size)``; see :class:`SequenceModel`."""
+        given: Layout = layout(tokens, self.backbone.config.vocab_size, mask, lengths, cu_seqlens)
+
+        def inject(layer: int, stream: Tensor) -> Tensor:
+            states = self.heads[layer](
+                self._drive(layer, tokens, stream),
+                bias=self._input(layer, stream),
+                mask=given.mask,
+                cu_seqlens=given.offsets,
+            )
+            injected: Tensor = self.injections[layer](0, stream, states)
+            return injected
+
+        logits: Tensor = self.backbone(tokens, given.places, inject)[0]
+        return logits
+
+    def start(self, batch_size: int) -> StackedState:
+        """A stream before its first token; keep the parameters fixed while it lasts."""
+        backbone = self.backbone.start(batch_size)
+        return StackedState(tuple(head.start(batch_size) for head in self.heads), backbone)
+
+    def advance(
+        self, tokens: Tensor, state: StackedState, *, mask: Tensor | None = None
+    ) -> tuple[Tensor, StackedState]:
+        """Logits of the next tokens of a stream."""
+        layout(tokens, self.backbone.config.vocab_size, mask, None, None)
+        after: list[HeadState] = []
+
+        def inject(layer: int, stream: Tensor) -> Tensor:
+            states, head_state = self.heads[layer].advance(
+                self._drive(layer, tokens, stream),
+                state.heads[layer],
+                bias=self._input(layer, stream),
+                mask=mask,
+            )
+            after.append(head_state)
+            injected: Tensor = self.injections[layer](0, stream, states)
+            return injected
+
+        logits, backbone = self.backbone(tokens, state.backbone.places(tokens, mask), inject, state.backbone)
+        return logits, StackedState(tuple(after), backbone)

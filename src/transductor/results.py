@@ -1,0 +1,114 @@
+"""What a measurement leaves behind: certificates, records, and files that are never half written.
+
+Standard library only, so that reports can read results where torch is not installed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Certificate", "Record", "environment", "read_record", "write_atomically"]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A claim, the bound it must meet, the value measured, and where the worst case was found."""
+
+    claim: str
+    bound: float
+    measured: float
+    witness: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the measured value meets the bound; NaN does not."""
+        return self.measured <= self.bound
+
+    def __str__(self) -> str:
+        verdict = "holds" if self.holds else "FAILS"
+        where = f" at {self.witness}" if self.witness else ""
+        return f"{self.claim}: {verdict} (measured {self.measured:.2e}, bound {self.bound:.2e}{where})"
+
+
+@dataclass(frozen=True)
+class Record:
+    """The outcome of one run: what was asked, what was measured, on which machine."""
+
+    name: str
+    settings: Mapping[str, Any]
+    measurements: Mapping[str, Any]
+    environment: Mapping[str, Any] = field(default_factory=lambda: environment())
+
+    def write(self, path: str | Path) -> Path:
+        """Write as JSON, atomically; a finite number or nothing."""
+        text = json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
+        return write_atomically(path, text.encode())
+
+
+def read_record(path: str | Path) -> Record:
+    """Read what :meth:`Record.write` wrote; a damaged file is named."""
+    try:
+        plain = json.loads(Path(path).read_text())
+        return Record(plain["name"], plain["settings"], plain["measurements"], plain["environment"])
+    except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a record: {error!r}") from error
+
+
+def environment() -> dict[str, Any]:
+    """Hardware and versions, for honest numbers."""
+    versions = {}
+    for package in ("transductor", "torch", "numpy", "triton"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return {
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "versions": versions,
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+
+
+def _processor() -> str:
+    if sys.platform == "linux":
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def write_atomically(path: str | Path, data: bytes) -> Path:
+    """Write ``data`` to ``path`` so that a reader sees the old content or the new, never a part."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,327 @@
+"""The default scan where no kernel runs: chunks side by side, in plain torch.
+
+Forward, with K chunks of C steps: (1) the product of every chunk, C steps of N = B·K small matrix products;
+(2) the state that enters every chunk, a scan over K dense matrices, cut into chunks again when K is large;
+(3) all states, C steps of N matrix–vector products.  With K = 1 only (3) is left, which is the plain
+recurrence over the batch.
+
+Backward is the reverse scan of the adjoint ``δ_{t-1} = M_{x_t}ᵀ δ_t + v_{t-1}`` over the same chunks.  The
+products of (1) are kept (B·T·d²/C numbers, C ≥ 2d), so memory grows as B·T·d.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from transductor.scan.grouped import outer_by_token
+from transductor.scan.lanes import DenseLanes, Lanes, TokenLanes, from_lanes, to_lanes
+from transductor.scan.problem import Problem, folded
+from transductor.scan.reference import reference
+from transductor.scan.semirings import SEMIRINGS, Semiring
+
+__all__ = ["Plan", "chunked", "plan_chunks"]
+
+REAL = SEMIRINGS["real"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``chunks`` of ``length`` steps per row, products taken ``gram`` letters at a time; the rest is a tail."""
+
+    chunks: int
+    length: int
+    gram: int = 1
+
+
+# Microseconds, measured on a two-core server in 2026; only their ratios matter.  A torch call from Python; one
+# multiply–add in a batched product of small matrices, in a gathered matrix–vector product, in a wide
+# product; one number copied to fresh memory.
+_CALL, _PRODUCT, _GATHERED, _WIDE, _COPY = 5.0, 3e-5, 3e-4, 1.5e-5, 1e-3
+
+
+@lru_cache(maxsize=1024)
+def plan_chunks(batch: int, time: int, dim: int, symbols: int | None, *, additive: bool) -> Plan:
+    """Choose the cut with the least estimated time: few calls against little extra work.
+
+    ``symbols`` is V for a table, None for a matrix per position.
+    """
+    vector = _GATHERED if symbols is None else min(_GATHERED, _WIDE * symbols)
+
+    def cost(plan: Plan) -> float:
+        apply = batch * time * dim**2 * vector
+        if plan.chunks == 1:
+            return apply + 2 * _CALL * time
+        product = batch * time * dim**3 * _PRODUCT / plan.gram
+        grams = float((symbols or 1) ** plan.gram) * dim**3 * _PRODUCT
+        carry = 3 * plan.chunks**0.5 if plan.chunks > 64 else plan.chunks  # cut again when it is long
+        tail = time % plan.length
+        calls = 60 + 2 * (plan.length * (1 + 1 / plan.gram) + carry + tail)
+        return apply + product + grams + _CALL * calls + (_COPY * batch * time * dim if tail else 0)
+
+    plans = [Plan(1, time)]
+    longest = min(time // 2, 8 * max(16, round(time**0.5)))
+    for gram in range(1, 5):
+        if gram > 1 and (symbols is None or additive or symbols**gram > 512):
+            break
+        # Chunks of at least 2d steps keep the products smaller than half the states.
+        for length in range(_multiple(max(2 * dim, 8), gram), longest + 1, gram):
+            plans.append(Plan(time // length, length, gram))
+    return min(plans, key=cost)
+
+
+def _multiple(value: int, of: int) -> int:
+    return -(-value // of) * of
+
+
+def chunked(problem: Problem) -> Tensor:
+    """All states ``(B, T, D)``."""
+    problem = folded(problem)
+    operands = problem.matrices, problem.tokens, problem.bias, problem.initial
+    if problem.time == 0 or problem.batch == 0:
+        return reference(problem)
+    if problem.semiring.name == "real":
+        return cast(Tensor, _RealScan.apply(*operands)[0])  # type: ignore[no-untyped-call]
+    return cast(Tensor, _SemiringScan.apply(*operands, problem.semiring))  # type: ignore[no-untyped-call]
+
+
+def _lanes(matrices: Tensor, tokens: Tensor | None, span: slice, chunks: int, semiring: Semiring) -> Lanes:
+    if tokens is None:
+        return DenseLanes(matrices[:, span], chunks, semiring)
+    return TokenLanes(matrices, to_lanes(tokens[:, span], chunks), semiring)
+
+
+def _plan_for(matrices: Tensor, tokens: Tensor | None, additive: bool) -> Plan:
+    batch, time = (matrices if tokens is None else tokens).shape[:2]
+    symbols = None if tokens is None else matrices.shape[0]
+    return plan_chunks(batch, time, matrices.shape[-1], symbols, additive=additive)
+
+
+def _advance(lanes: Lanes, bias: Tensor | None, state: Tensor, semiring: Semiring) -> Tensor:
+    """Step (3): states ``(C, N, D)`` from the state entering each lane."""
+    states = state.new_empty(lanes.steps, *state.shape)
+    for step, out in enumerate(states.unbind(0)):
+        state = lanes.apply(step, state, out)
+        if bias is not None:
+            state.copy_(semiring.add(state, bias[step]))
+    return states
+
+
+def _chunk_products(lanes: Lanes, bias: Tensor | None, semiring: Semiring) -> tuple[Tensor, Tensor | None]:
+    """Step (1): product ``(N, D, D)`` and, with an additive term, response from zero ``(N, D)``."""
+    product = lanes.matrix(0)
+    if bias is None:
+        for step in range(1, lanes.steps):
+            product = semiring.matmul(lanes.matrix(step), product)
+        return product, None
+    affine = torch.cat((product, bias[0].unsqueeze(-1)), -1)
+    for step in range(1, lanes.steps):
+        affine = semiring.matmul(lanes.matrix(step), affine)
+        affine[..., -1] = semiring.add(affine[..., -1], bias[step])
+    return affine[..., :-1].contiguous(), affine[..., -1]
+
+
+def _gram_lanes(table: Tensor, ids: Tensor, gram: int) -> TokenLanes:
+    """Lanes whose letters are words of ``gram`` letters: the table holds every product once."""
+    symbols = table.shape[0]
+    grams, words = table, ids[::gram]
+    for place in range(1, gram):
+        # Word index: the earliest letter is the lowest digit.
+        grams = (table.unsqueeze(1) @ grams.unsqueeze(0)).flatten(0, 1)
+        words = words + ids[place::gram] * symbols**place
+    return TokenLanes(grams, words, REAL)
+
+
+def _forward(
+    matrices: Tensor, tokens: Tensor | None, bias: Tensor | None, initial: Tensor, semiring: Semiring
+) -> tuple[Tensor, ...]:
+    """States ``(B, T, D)``, then the products ``(B, K, D, D)`` of every level of chunks."""
+    batch, time = (matrices if tokens is None else tokens).shape[:2]
+    dim = initial.shape[-1]
+    plan = _plan_for(matrices, tokens, bias is not None)
+    chunks, body = plan.chunks, plan.chunks * plan.length
+    lanes = _lanes(matrices, tokens, slice(0, body), chunks, semiring)
+    lane_bias = None if bias is None else to_lanes(bias[:, :body], chunks)
+    entering = initial
+    levels: tuple[Tensor, ...] = ()
+    if chunks > 1:
+        words = lanes
+        if plan.gram > 1 and semiring is REAL and isinstance(lanes, TokenLanes):
+            words = _gram_lanes(lanes.table, lanes.ids, plan.gram)
+        flat, responses = _chunk_products(words, lane_bias, semiring)
+        products = flat.view(batch, chunks, dim, dim)
+        if responses is not None:
+            responses = responses.view(batch, chunks, dim)
+        # Step (2) is a scan over chunks, with a matrix per position: the same function, one level up.
+        after, *above = _forward(products, None, responses, initial, semiring)
+        entering = torch.cat((initial.unsqueeze(1), after[:, :-1]), 1).flatten(0, 1)
+        levels = (products, *above)
+    lane_states = _advance(lanes, lane_bias, entering, semiring)
+    if body == time:
+        return from_lanes(lane_states, chunks).reshape(batch, time, dim), *levels
+    states = initial.new_empty(batch, time, dim)
+    states[:, :body].view(batch, chunks, plan.length, dim).copy_(from_lanes(lane_states, chunks))
+    tail = _lanes(matrices, tokens, slice(body, time), 1, semiring)
+    tail_bias = None if bias is None else to_lanes(bias[:, body:], 1)
+    states[:, body:] = _advance(tail, tail_bias, states[:, body - 1], semiring).movedim(0, 1)
+    return states, *levels
+
+
+def _accumulate_adjoints(lanes: Lanes, adjoints: Tensor) -> Tensor:
+    """Turn ``v (C, N, D)`` into ``δ`` in place; returns the adjoint that leaves each lane at its start."""
+    rows = adjoints.unbind(0)
+    for step in range(lanes.steps - 1, 0, -1):
+        rows[step - 1].add_(lanes.apply_adjoint(step, rows[step]))
+    return lanes.apply_adjoint(0, rows[0])
+
+
+def _backward(
+    matrices: Tensor, tokens: Tensor | None, additive: bool, levels: Sequence[Tensor], grad: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Adjoints of every state ``(B, T, D)`` and of the initial state ``(B, D)``."""
+    batch, time, dim = grad.shape
+    plan = _plan_for(matrices, tokens, additive)
+    chunks, body = plan.chunks, plan.chunks * plan.length
+    adjoints = to_lanes(grad[:, :body], chunks)
+    if adjoints.untyped_storage().data_ptr() == grad.untyped_storage().data_ptr():
+        adjoints = adjoints.clone()
+    tail_adjoints = to_lanes(grad[:, body:], 1).clone()
+    ends = from_lanes(adjoints, chunks)[:, :, -1]  # a view: the adjoints of the states that leave the chunks
+    if body < time:
+        ends[:, -1] += _accumulate_adjoints(_lanes(matrices, tokens, slice(body, time), 1, REAL), tail_adjoints)
+    lanes = _lanes(matrices, tokens, slice(0, body), chunks, REAL)
+    if chunks > 1:
+        rows = adjoints.unbind(0)
+        response = rows[-1]
+        for step in range(lanes.steps - 1, 0, -1):
+            response = lanes.apply_adjoint(step, response).add_(rows[step - 1])
+        response = lanes.apply_adjoint(0, response).view(batch, chunks, dim)
+        # What later chunks send back is the adjoint scan over chunk products, one level up.
+        sent = torch.cat((response[:, 1:], torch.zeros_like(response[:, :1])), 1)
+        products, *above = levels
+        ends += _backward(products, None, additive, above, sent)[0]
+    initial = _accumulate_adjoints(lanes, adjoints).view(batch, chunks, dim)[:, 0]
+    body_adjoints = from_lanes(adjoints, chunks).reshape(batch, body, dim)
+    if body == time:
+        return body_adjoints, initial
+    return torch.cat((body_adjoints, tail_adjoints.movedim(0, 1)), 1), initial
+
+
+class _RealScan(torch.autograd.Function):
+    """``(states, *products)``; the products serve only the backward pass."""
+
+    @staticmethod
+    def forward(matrices: Tensor, tokens: Tensor | None, bias: Tensor | None, initial: Tensor) -> tuple[Tensor, ...]:
+        return _forward(matrices, tokens, bias, initial, REAL)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        matrices, tokens, bias, initial = inputs
+        states, *levels = output
+        ctx.mark_non_differentiable(*levels)
+        ctx.set_materialize_grads(False)
+        # The bias is kept only for second derivatives; saving an input costs nothing.
+        ctx.save_for_backward(matrices, tokens, bias, initial, states, *levels)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+        if grad is None:
+            return None, None, None, None
+        matrices, tokens, bias, initial, states, *levels = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True: second derivatives come from the reference
+            return _differentiable_backward(ctx.needs_input_grad, matrices, tokens, bias, initial, grad)
+        adjoints, to_initial = _backward(matrices, tokens, bias is not None, levels, grad)
+        to_matrices = None
+        if ctx.needs_input_grad[0]:
+            to_matrices = _matrix_gradient(matrices, tokens, initial, states, adjoints)
+        return to_matrices, None, adjoints if ctx.needs_input_grad[2] else None, to_initial
+
+
+def _matrix_gradient(
+    matrices: Tensor, tokens: Tensor | None, initial: Tensor, states: Tensor, adjoints: Tensor
+) -> Tensor:
+    """``Σ δ_t h_{t-1}ᵀ``, per token or per position."""
+    if tokens is None:
+        out = torch.empty_like(matrices)
+        torch.mul(adjoints[:, :1].unsqueeze(-1), initial[:, None, None, :], out=out[:, :1])
+        torch.mul(adjoints[:, 1:].unsqueeze(-1), states[:, :-1].unsqueeze(-2), out=out[:, 1:])
+        return out
+    batch, time, dim = states.shape
+    rows = torch.arange(batch * time, device=tokens.device).view(batch, time)
+    after_first = rows[:, 1:].flatten()
+    flat_adjoints, flat_states = adjoints.reshape(-1, dim), states.reshape(-1, dim)
+    symbols = matrices.shape[0]
+    out = outer_by_token(flat_adjoints, flat_states, after_first, after_first - 1, tokens[:, 1:].flatten(), symbols)
+    first = torch.arange(batch, device=tokens.device)
+    return out + outer_by_token(flat_adjoints, initial, rows[:, 0], first, tokens[:, 0], symbols)
+
+
+def _differentiable_backward(
+    needs: tuple[bool, ...],
+    matrices: Tensor,
+    tokens: Tensor | None,
+    bias: Tensor | None,
+    initial: Tensor,
+    grad: Tensor,
+) -> tuple[Tensor | None, ...]:
+    operands = (matrices, None, bias, initial)
+    wanted = [i for i, operand in enumerate(operands) if operand is not None and needs[i]]
+    with torch.enable_grad():
+        states = reference(Problem(matrices, tokens, bias, initial))
+        inputs = [cast(Tensor, operands[i]) for i in wanted]
+        found = torch.autograd.grad(states, inputs, grad, create_graph=True, allow_unused=True)
+    out: list[Tensor | None] = [None] * 4
+    for i, gradient in zip(wanted, found, strict=True):
+        out[i] = gradient
+    return tuple(out)
+
+
+class _SemiringScan(torch.autograd.Function):
+    """Other semirings: chunked forward; backward one step at a time from the states alone."""
+
+    @staticmethod
+    def forward(
+        matrices: Tensor, tokens: Tensor | None, bias: Tensor | None, initial: Tensor, semiring: Semiring
+    ) -> Tensor:
+        return _forward(matrices, tokens, bias, initial, semiring)[0]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        *operands, ctx.semiring = inputs
+        if output.dtype == torch.bool:
+            ctx.mark_non_differentiable(output)
+        ctx.save_for_backward(*operands, output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        matrices, tokens, bias, initial, states = ctx.saved_tensors
+        semiring: Semiring = ctx.semiring
+        if torch.is_grad_enabled():
+            raise NotImplementedError(
+                f"second derivatives of a {semiring.name} scan need backend='reference' (create_graph was set)"
+            )
+        to_matrices = torch.zeros_like(matrices)
+        to_bias = None if bias is None else torch.zeros_like(bias)
+        carried = torch.zeros_like(initial)
+        for t in range(states.shape[1] - 1, -1, -1):
+            adjoint = grad[:, t] + carried
+            before = initial if t == 0 else states[:, t - 1]
+            matrix = matrices[:, t] if tokens is None else matrices[tokens[:, t]]
+            scores = matrix + before.unsqueeze(-2)
+            if bias is not None and to_bias is not None:
+                scores = torch.cat((scores, bias[:, t].unsqueeze(-1)), -1)
+            flow = semiring.path_weights(scores, states[:, t]) * adjoint.unsqueeze(-1)
+            if to_bias is not None:
+                to_bias[:, t] = flow[..., -1]
+                flow = flow[..., :-1]
+            if tokens is None:
+                to_matrices[:, t] = flow
+            else:
+                to_matrices.index_add_(0, tokens[:, t], flow)
+            carried = flow.sum(-2)
+        return to_matrices, None, to_bias, carried, None

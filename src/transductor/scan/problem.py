@@ -1,0 +1,91 @@
+"""One scan, stated once: what the verb hands to every backend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from transductor.scan.grouped import matvec_by_token
+from transductor.scan.semirings import SEMIRINGS, Semiring
+
+__all__ = ["Problem", "folded"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A checked scan.
+
+    ``matrices`` is a table ``(V, D, D)`` when ``tokens (B, T)`` is given, else ``(B, T, D, D)``;
+    ``bias (B, T, D)``; ``mask (B, T)``, true where the step is real; ``offsets (N + 1)`` are document
+    boundaries of a packed row (then B = 1 and ``initial`` has a row per document, else one per batch row).
+    """
+
+    matrices: Tensor
+    tokens: Tensor | None
+    bias: Tensor | None
+    initial: Tensor
+    mask: Tensor | None = None
+    offsets: Tensor | None = None
+    semiring: Semiring = SEMIRINGS["real"]
+
+    @property
+    def batch(self) -> int:
+        """B."""
+        return (self.matrices if self.tokens is None else self.tokens).shape[0]
+
+    @property
+    def time(self) -> int:
+        """T."""
+        return (self.matrices if self.tokens is None else self.tokens).shape[1]
+
+    @property
+    def state_dim(self) -> int:
+        """D."""
+        return self.matrices.shape[-1]
+
+
+def folded(problem: Problem) -> Problem:
+    """The same scan without mask and boundaries.
+
+    A padded step becomes the identity without additive term.  At the first step of a document the matrix
+    becomes zero and the additive term ``M α + b``, which is exact.  With tokens this costs two more rows of
+    the table; with a matrix per position it costs one copy.
+    """
+    if problem.mask is None and problem.offsets is None:
+        return problem
+    semiring, dim = problem.semiring, problem.state_dim
+    matrices, tokens, bias = problem.matrices, problem.tokens, problem.bias
+    eye = semiring.identity(dim, matrices)
+    nothing = torch.full_like(eye, semiring.zero)
+    symbols = matrices.shape[0]
+    if tokens is not None:
+        matrices = torch.cat((matrices, eye[None], nothing[None]))
+    if problem.mask is not None:
+        if tokens is not None:
+            tokens = tokens.where(problem.mask, symbols)
+        else:
+            matrices = matrices.where(problem.mask[..., None, None], eye)
+        if bias is not None:
+            bias = bias.where(problem.mask[..., None], semiring.zero)
+    initial = problem.initial
+    if problem.offsets is not None:
+        lengths = problem.offsets.diff()
+        begins = problem.offsets[:-1][lengths > 0]
+        starts = initial[lengths > 0]
+        if tokens is not None:
+            arrived = matvec_by_token(matrices, tokens[0, begins], starts, semiring)
+            tokens = tokens.index_fill(1, begins, symbols + 1)
+        else:
+            arrived = semiring.matvec(matrices[0, begins], starts)
+            keep = torch.ones(problem.time, dtype=torch.bool, device=begins.device).index_fill(0, begins, False)
+            matrices = matrices.where(keep[None, :, None, None], nothing)
+        if bias is None:
+            bias = torch.full(
+                (1, problem.time, dim), semiring.zero, dtype=initial.dtype, device=initial.device
+            ).index_copy(1, begins, arrived[None])
+        else:
+            bias = bias.index_copy(1, begins, semiring.add(arrived, bias[0, begins])[None])
+        initial = torch.full((1, dim), semiring.zero, dtype=initial.dtype, device=initial.device)
+    return replace(problem, matrices=matrices, tokens=tokens, bias=bias, initial=initial, mask=None, offsets=None)

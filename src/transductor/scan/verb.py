@@ -1,0 +1,278 @@
+"""The verb: arguments checked, a backend chosen, states returned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Literal, overload
+
+import torch
+from torch import Tensor
+
+from transductor.notation import check_token_ids, one_of, working_dtype
+from transductor.scan.chunked import chunked
+from transductor.scan.kogge_stone import kogge_stone
+from transductor.scan.problem import Problem
+from transductor.scan.reference import reference
+from transductor.scan.semirings import SEMIRINGS, Semiring
+
+__all__ = ["BACKENDS", "check_offsets", "mask_from_lengths", "scan"]
+
+BACKENDS: Final[dict[str, Callable[[Problem], Tensor]]] = {
+    "reference": reference,
+    "kogge_stone": kogge_stone,
+    "chunked": chunked,
+}
+
+
+@overload
+def scan(
+    transitions: Tensor,
+    tokens: Tensor | None = ...,
+    *,
+    bias: Tensor | None = ...,
+    token_bias: Tensor | None = ...,
+    initial_state: Tensor | None = ...,
+    mask: Tensor | None = ...,
+    lengths: Tensor | None = ...,
+    cu_seqlens: Tensor | None = ...,
+    semiring: str = ...,
+    backend: str = ...,
+    return_final: Literal[False] = ...,
+) -> Tensor: ...
+
+
+@overload
+def scan(
+    transitions: Tensor,
+    tokens: Tensor | None = ...,
+    *,
+    bias: Tensor | None = ...,
+    token_bias: Tensor | None = ...,
+    initial_state: Tensor | None = ...,
+    mask: Tensor | None = ...,
+    lengths: Tensor | None = ...,
+    cu_seqlens: Tensor | None = ...,
+    semiring: str = ...,
+    backend: str = ...,
+    return_final: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def scan(
+    transitions: Tensor,
+    tokens: Tensor | None = None,
+    *,
+    bias: Tensor | None = None,
+    token_bias: Tensor | None = None,
+    initial_state: Tensor | None = None,
+    mask: Tensor | None = None,
+    lengths: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    semiring: str = "real",
+    backend: str = "auto",
+    return_final: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """All states of ``h_t = M_t h_{t-1} + b_t``.
+
+    Args:
+        transitions: With ``tokens``, a table ``(V, D, D)``, read where it lies; without, one matrix per
+            position, ``(B, T, D, D)`` or ``(T, D, D)``.  ``M[..., to, from]``.
+        tokens: ``(B, T)`` or ``(T)`` integers in ``[0, V)``.
+        bias: Additive term per position, ``(B, T, D)`` (``(T, D)`` when unbatched).
+        token_bias: Additive term per token, ``(V, D)``; may be given beside ``bias``.
+        initial_state: ``h_0``: ``(D)``, or ``(B, D)`` per batch row, or ``(N, D)`` per packed document.
+            Without it, and with an additive term, the scan starts from the semiring's zero.
+        mask: ``(B, T)`` bool, true where the step is real; a padded step keeps the state.
+        lengths: ``(B)`` integers: the same as a mask that is true below the length.
+        cu_seqlens: ``(N + 1)`` boundaries ``0 = c_0 ≤ … ≤ c_N = T`` of documents packed into one row; each
+            begins again from ``initial_state``.
+        semiring: ``"real"``, ``"max_plus"``, ``"min_plus"``, ``"log"`` or ``"boolean"``.
+        backend: ``"auto"``, ``"reference"``, ``"kogge_stone"`` or ``"chunked"``.
+        return_final: Also return the state after the last real step of each row (of each document).
+
+    Returns:
+        States ``(B, T, D)`` in the dtype of ``transitions``; with ``return_final`` also ``(B, D)`` (packed:
+        ``(N, D)``).  Unbatched input gives unbatched output.  To go on later, pass the final state as the
+        next ``initial_state``.
+
+    float16 and bfloat16 are accumulated in float32, under autocast too.  Gradients flow to ``transitions``,
+    ``bias``, ``token_bias`` and ``initial_state``; second derivatives of the real scan are computed by the
+    reference loop; those of the other semirings need ``backend="reference"``.
+    """
+    one_of("semiring", semiring, SEMIRINGS)
+    one_of("backend", backend, ["auto", *BACKENDS])
+    ring = SEMIRINGS[semiring]
+    _check_tensor("transitions", transitions)
+    if tokens is not None:
+        _check_tensor("tokens", tokens)
+    batched = (tokens.ndim == 2) if tokens is not None else (transitions.ndim == 4)
+    with torch.autocast(transitions.device.type, enabled=False):
+        problem = _checked(
+            transitions, tokens, bias, token_bias, initial_state, mask, lengths, cu_seqlens, ring, batched
+        )
+        states = BACKENDS["chunked" if backend == "auto" else backend](problem)
+        final = _final(problem, states) if return_final else None
+    states = states.to(transitions.dtype)
+    if not batched:
+        states = states.squeeze(0)
+    if final is None:
+        return states
+    final = final.to(transitions.dtype)
+    return states, final if batched or cu_seqlens is not None else final.squeeze(0)
+
+
+def _final(problem: Problem, states: Tensor) -> Tensor:
+    if problem.offsets is not None:
+        if problem.time == 0:
+            return problem.initial
+        last = states[0, (problem.offsets[1:] - 1).clamp_min(0)]
+        return last.where((problem.offsets.diff() > 0).unsqueeze(-1), problem.initial)
+    return states[:, -1] if problem.time else problem.initial
+
+
+def _checked(
+    transitions: Tensor,
+    tokens: Tensor | None,
+    bias: Tensor | None,
+    token_bias: Tensor | None,
+    initial_state: Tensor | None,
+    mask: Tensor | None,
+    lengths: Tensor | None,
+    cu_seqlens: Tensor | None,
+    ring: Semiring,
+    batched: bool,
+) -> Problem:
+    if transitions.dtype not in ring.dtypes:
+        allowed = ", ".join(str(dtype).removeprefix("torch.") for dtype in ring.dtypes)
+        raise TypeError(f"transitions must have dtype {allowed} for the {ring.name} semiring; got {transitions.dtype}")
+    if tokens is not None:
+        _check_shape("transitions", transitions, "(V, D, D) with tokens", 3, square=True)
+        check_token_ids("tokens", tokens, transitions.shape[0])
+        if tokens.ndim not in (1, 2):
+            raise ValueError(f"tokens must have shape (B, T) or (T); got {tuple(tokens.shape)}")
+        _check_device("tokens", tokens, transitions)
+        tokens = (tokens if batched else tokens[None]).long()
+    else:
+        expected = "(B, T, D, D) or (T, D, D) without tokens"
+        _check_shape("transitions", transitions, expected, 4 if batched else 3, square=True)
+    _check_weights("transitions", transitions, ring)
+    work = working_dtype(transitions.dtype)
+    matrices = transitions.to(work)
+    if tokens is None and not batched:
+        matrices = matrices[None]
+    batch, time = (matrices if tokens is None else tokens).shape[:2]
+    dim = matrices.shape[-1]
+
+    if bias is not None:
+        _check_exact("bias", bias, (batch, time, dim) if batched else (time, dim), ring, transitions)
+        bias = bias.to(work).view(batch, time, dim) if batched else bias.to(work)[None]
+    if token_bias is not None:
+        if tokens is None:
+            raise ValueError("token_bias needs tokens; use bias for an additive term per position")
+        _check_exact("token_bias", token_bias, (matrices.shape[0], dim), ring, transitions)
+        per_token = token_bias.to(work)[tokens]
+        bias = per_token if bias is None else ring.add(per_token, bias)
+
+    if mask is not None and lengths is not None:
+        raise ValueError("mask and lengths say the same thing: give one of them")
+    offsets = None
+    if cu_seqlens is not None:
+        if lengths is not None:
+            raise ValueError("cu_seqlens already says where documents end: give no lengths")
+        offsets = check_offsets(cu_seqlens, batch, time, matrices.device)
+    if lengths is not None:
+        mask = mask_from_lengths(lengths, batch, time, matrices.device)
+    elif mask is not None:
+        _check_tensor("mask", mask)
+        wanted = (batch, time) if batched else (time,)
+        if mask.dtype != torch.bool or tuple(mask.shape) != wanted:
+            raise ValueError(
+                f"mask must be a bool tensor of shape {wanted}; got {mask.dtype} of shape {tuple(mask.shape)}"
+            )
+        _check_device("mask", mask, transitions)
+        mask = mask.view(batch, time)
+
+    rows = batch if offsets is None else offsets.numel() - 1
+    if initial_state is None:
+        if bias is None:
+            raise ValueError("initial_state is required when there is no bias: a zero state stays zero")
+        initial = torch.full((rows, dim), ring.zero, dtype=work, device=matrices.device)
+    else:
+        _check_tensor("initial_state", initial_state)
+        if tuple(initial_state.shape) not in ((dim,), (rows, dim)):
+            raise ValueError(
+                f"initial_state must have shape ({dim},) or ({rows}, {dim}); got {tuple(initial_state.shape)}"
+            )
+        _check_weights("initial_state", initial_state, ring)
+        _check_device("initial_state", initial_state, transitions)
+        initial = initial_state.to(work).expand(rows, dim)
+    return Problem(matrices, tokens, bias, initial, mask, offsets, ring)
+
+
+def check_offsets(cu_seqlens: Tensor, batch: int, time: int, device: torch.device) -> Tensor:
+    """The boundaries of packed documents as int64 on ``device``, or a clear refusal."""
+    _check_tensor("cu_seqlens", cu_seqlens)
+    if batch != 1:
+        raise ValueError(f"cu_seqlens packs documents into one row: the batch must be 1; got {batch}")
+    if cu_seqlens.ndim != 1 or cu_seqlens.numel() < 2 or cu_seqlens.dtype not in (torch.int32, torch.int64):
+        raise ValueError(
+            f"cu_seqlens must be int32 or int64 of shape (N + 1,), N ≥ 1; got {cu_seqlens.dtype} of shape "
+            f"{tuple(cu_seqlens.shape)}"
+        )
+    bounds = cu_seqlens.tolist()
+    if bounds[0] != 0 or bounds[-1] != time or bounds != sorted(bounds):
+        raise ValueError(f"cu_seqlens must rise from 0 to T = {time}; got {bounds[:8]}{'…' if len(bounds) > 8 else ''}")
+    return cu_seqlens.to(device=device, dtype=torch.int64)
+
+
+def mask_from_lengths(lengths: Tensor, batch: int, time: int, device: torch.device) -> Tensor:
+    """``(B, T)``, true below the length of each row."""
+    _check_tensor("lengths", lengths)
+    if lengths.dtype not in (torch.int32, torch.int64) or tuple(lengths.shape) != (batch,):
+        raise ValueError(
+            f"lengths must be int32 or int64 of shape ({batch},); got {lengths.dtype} of shape {tuple(lengths.shape)}"
+        )
+    if lengths.numel() and not 0 <= int(lengths.min()) <= int(lengths.max()) <= time:
+        raise ValueError(f"lengths must lie in [0, {time}]; got {lengths.tolist()[:8]}")
+    return torch.arange(time, device=device) < lengths.to(device).unsqueeze(1)
+
+
+def _check_tensor(argument: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{argument} must be a torch.Tensor; got {type(value).__name__}")
+
+
+def _check_shape(argument: str, value: Tensor, expected: str, ndim: int, *, square: bool) -> None:
+    if value.ndim != ndim or (square and value.shape[-1] != value.shape[-2]) or 0 in value.shape[-2:]:
+        raise ValueError(f"{argument} must have shape {expected}, D ≥ 1; got {tuple(value.shape)}")
+
+
+def _check_exact(argument: str, value: object, shape: tuple[int, ...], ring: Semiring, like: Tensor) -> None:
+    _check_tensor(argument, value)
+    assert isinstance(value, Tensor)
+    if tuple(value.shape) != shape:
+        raise ValueError(f"{argument} must have shape {shape}; got {tuple(value.shape)}")
+    _check_weights(argument, value, ring)
+    _check_device(argument, value, like)
+
+
+def _check_device(argument: str, value: Tensor, like: Tensor) -> None:
+    if value.device != like.device:
+        raise ValueError(f"{argument} must be on {like.device} like transitions; got {value.device}")
+
+
+def _check_weights(argument: str, values: Tensor, ring: Semiring) -> None:
+    if values.dtype not in ring.dtypes:
+        raise TypeError(f"{argument} must have a dtype of the {ring.name} semiring; got {values.dtype}")
+    if values.dtype == torch.bool or values.is_meta:
+        return
+    values = values.detach()
+    # One reduction settles the usual case: a finite sum has only finite terms.
+    if bool(torch.isfinite(values.sum(dtype=working_dtype(values.dtype)))):
+        return
+    wrong = ~ring.is_weight(values)
+    if bool(wrong.any()):
+        where = tuple(int(i) for i in torch.nonzero(wrong)[0])
+        allowed = "finite numbers" if ring.name == "real" else f"finite numbers or {ring.zero}"
+        raise ValueError(f"{argument} must hold {allowed}; got {float(values[where])} at {list(where)}")

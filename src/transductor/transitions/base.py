@@ -1,0 +1,221 @@
+"""What a family of transition matrices answers."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from transductor.configuration import configuration
+from transductor.notation import check_positive, working_dtype
+from transductor.transitions.laws import Law
+
+__all__ = ["ChartedFamily", "FamilySpec", "Stepper", "TransitionFamily", "matvec"]
+
+# One step of a stream: state (B, D) and drive, tokens (B) or features (B, F), to the next state (B, D).
+Stepper = Callable[[Tensor, Tensor], Tensor]
+
+
+def matvec(matrices: Tensor, states: Tensor) -> Tensor:
+    """``(..., D, E)`` applied to ``(..., E)``."""
+    return (matrices @ states.unsqueeze(-1)).squeeze(-1)
+
+
+@configuration
+@dataclass(frozen=True)
+class FamilySpec:
+    """How to build a family again: its name, its arguments, and the specs of its parts."""
+
+    family: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    parts: tuple[FamilySpec, ...] = ()
+
+
+class TransitionFamily(nn.Module, ABC):
+    """One matrix per symbol, or one per feature vector.  Subclasses are final.
+
+    A family driven by tokens (``vocab_size``) answers :meth:`table`; one driven by feature vectors
+    (``feature_dim``) answers :meth:`matrices`.  Both are built by the same map, so the laws are the same.
+    """
+
+    name: ClassVar[str]
+    state_dim: int
+    vocab_size: int | None
+    feature_dim: int | None
+
+    def __init__(self, *, state_dim: int, vocab_size: int | None, feature_dim: int | None) -> None:
+        super().__init__()
+        check_positive("state_dim", state_dim)
+        if (vocab_size is None) == (feature_dim is None):
+            raise ValueError("give exactly one of vocab_size (driven by tokens) and feature_dim (driven by features)")
+        if vocab_size is not None:
+            check_positive("vocab_size", vocab_size)
+        if feature_dim is not None:
+            check_positive("feature_dim", feature_dim)
+        self.state_dim, self.vocab_size, self.feature_dim = state_dim, vocab_size, feature_dim
+
+    @abstractmethod
+    def build(self, features: Tensor | None) -> Tensor:
+        """The table ``(V, D, D)`` for None, else ``(..., D, D)`` for features ``(..., F)``."""
+
+    @abstractmethod
+    def laws(self) -> tuple[Law, ...]:
+        """What holds for every matrix of the family, at every parameter value."""
+
+    @abstractmethod
+    def spec(self) -> FamilySpec:
+        """How to build this family again, without its parameter values."""
+
+    def table(self) -> Tensor:
+        """``M[v, to, from]``, shape ``(V, D, D)``: computed once per step, read by every position."""
+        if self.vocab_size is None:
+            raise ValueError(f"this {self.name} family is driven by features: call matrices(features)")
+        return self.build(None)
+
+    def matrices(self, features: Tensor) -> Tensor:
+        """One matrix per feature vector: ``(..., F)`` to ``(..., D, D)``."""
+        if self.feature_dim is None:
+            raise ValueError(f"this {self.name} family is driven by tokens: call table()")
+        if features.shape[-1] != self.feature_dim:
+            raise ValueError(f"features must end in dimension {self.feature_dim}; got {tuple(features.shape)}")
+        return self.build(features)
+
+    def stepper(self) -> Stepper:
+        """One step of a stream with the parameters of now; anything reusable is computed once, here."""
+        if self.vocab_size is None:
+            return lambda state, features: matvec(self.matrices(features), state)
+        table = self.table()
+        return lambda state, tokens: matvec(table[tokens], state)
+
+    def step_cost(self) -> int:
+        """Multiply–adds of one step for one row, once the table is built."""
+        return self.state_dim**2
+
+    def start_matrix(self) -> Tensor | None:
+        """The ``(D, D)`` matrix near which training starts; None where no promise is made."""
+        return torch.eye(self.state_dim)
+
+    def start_from(self, raw: Tensor) -> Tensor:
+        """Map free numbers ``(D)`` to an initial state that suits the family."""
+        return raw
+
+    def parameter_count(self) -> int:
+        """Trainable numbers."""
+        return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
+
+    def lipschitz_bound(self) -> float | None:
+        """An upper bound of ``‖M(u) − M(u')‖ / ‖u − u'‖`` (Frobenius) over all features, where one is known."""
+        return None
+
+    def extra_repr(self) -> str:
+        """State dimension and drive."""
+        drive = f"vocab_size={self.vocab_size}" if self.feature_dim is None else f"feature_dim={self.feature_dim}"
+        return f"state_dim={self.state_dim}, {drive}"
+
+
+class _TokenSource(nn.Module):
+    """A row of raw numbers per token."""
+
+    def __init__(self, vocab_size: int, origin: Tensor, scale: float) -> None:
+        super().__init__()
+        self.raw = nn.Parameter(origin + scale * torch.randn(vocab_size, origin.numel()))
+
+    def forward(self, features: Tensor | None) -> Tensor:
+        """``(V, P)``."""
+        return self.raw
+
+
+class _FeatureSource(nn.Module):
+    """Raw numbers as an affine map of the features."""
+
+    def __init__(self, feature_dim: int, origin: Tensor, scale: float) -> None:
+        super().__init__()
+        # Resized by hand: torch warns about a Linear without outputs, and a rotation of d = 1 has no raw numbers.
+        self.projection = nn.Linear(feature_dim, 1)
+        self.projection.out_features = origin.numel()
+        self.projection.weight = nn.Parameter(scale / math.sqrt(feature_dim) * torch.randn(origin.numel(), feature_dim))
+        self.projection.bias = nn.Parameter(origin.clone())
+
+    def forward(self, features: Tensor | None) -> Tensor:
+        """``(..., P)``."""
+        assert features is not None
+        out: Tensor = self.projection(features.to(self.projection.weight.dtype))
+        return out
+
+
+class ChartedFamily(TransitionFamily):
+    """A family whose matrices are a fixed map, the chart, of P raw numbers.
+
+    The raw numbers come from a row per token or from an affine map of features; ``origin`` is where they
+    start, up to noise of ``init_scale``.
+    """
+
+    options: ClassVar[tuple[str, ...]] = ()
+    # Frobenius Lipschitz constant of the chart, where there is one.
+    chart_lipschitz: float | None = None
+
+    def __init__(
+        self,
+        *,
+        state_dim: int,
+        vocab_size: int | None,
+        feature_dim: int | None,
+        init_scale: float,
+        origin: Tensor,
+    ) -> None:
+        super().__init__(state_dim=state_dim, vocab_size=vocab_size, feature_dim=feature_dim)
+        if not (isinstance(init_scale, (int, float)) and math.isfinite(init_scale) and init_scale >= 0):
+            raise ValueError(f"init_scale must be a finite number ≥ 0; got {init_scale!r}")
+        self.init_scale = init_scale
+        self.source: nn.Module
+        if vocab_size is not None:
+            self.source = _TokenSource(vocab_size, origin, init_scale)
+        else:
+            assert feature_dim is not None
+            self.source = _FeatureSource(feature_dim, origin, init_scale)
+
+    @abstractmethod
+    def chart(self, raw: Tensor) -> Tensor:
+        """Raw numbers ``(..., P)`` to matrices ``(..., D, D)``."""
+
+    def factors(self, raw: Tensor) -> tuple[Tensor, ...]:
+        """What one step needs of the raw numbers; families with structure return less than the matrix."""
+        return (self.chart(raw),)
+
+    def act(self, state: Tensor, *factors: Tensor) -> Tensor:
+        """One step: ``(B, D)`` to ``(B, D)``."""
+        return matvec(factors[0], state)
+
+    def raw_numbers(self, features: Tensor | None) -> Tensor:
+        """The chart's input, in at least float32."""
+        raw: Tensor = self.source(features)
+        return raw.to(working_dtype(raw.dtype))
+
+    def build(self, features: Tensor | None) -> Tensor:
+        """The chart of the raw numbers."""
+        return self.chart(self.raw_numbers(features))
+
+    def stepper(self) -> Stepper:
+        """A step through the factors, which cost less than the matrix where there is structure."""
+        if self.vocab_size is None:
+            return lambda state, features: self.act(state, *self.factors(self.raw_numbers(features)))
+        factors = self.factors(self.raw_numbers(None))
+        return lambda state, tokens: self.act(state, *(factor[tokens] for factor in factors))
+
+    def lipschitz_bound(self) -> float | None:
+        """The chart's constant times the norm of the feature map."""
+        if self.chart_lipschitz is None or not isinstance(self.source, _FeatureSource):
+            return None
+        weight = self.source.projection.weight.detach().double()
+        return self.chart_lipschitz * (float(torch.linalg.matrix_norm(weight, 2)) if weight.numel() else 0.0)
+
+    def spec(self) -> FamilySpec:
+        """Name, sizes and options as they are now."""
+        drive = {"vocab_size": self.vocab_size} if self.feature_dim is None else {"feature_dim": self.feature_dim}
+        options = {option: getattr(self, option) for option in (*self.options, "init_scale")}
+        return FamilySpec(self.name, {"state_dim": self.state_dim, **drive, **options})

@@ -1,0 +1,75 @@
+"""F10: block-sparse matrices."""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+import torch
+from torch import Tensor
+
+from transductor.notation import check_positive
+from transductor.transitions.base import ChartedFamily
+from transductor.transitions.laws import Law, SpectralNorm, Support
+from transductor.transitions.spectral import check_spectral_cap, spectrally_capped
+
+__all__ = ["BlockSparseTransitions"]
+
+
+@final
+class BlockSparseTransitions(ChartedFamily):
+    """Blocks of ``block_size`` coordinates; a block hears itself and its ``bandwidth`` neighbours each side.
+
+    Bandwidth 0 is block-diagonal.  The last block is smaller when d is no multiple of the size.
+    """
+
+    name = "block_sparse"
+    options = ("block_size", "bandwidth", "spectral_cap")
+
+    def __init__(
+        self,
+        *,
+        state_dim: int,
+        vocab_size: int | None = None,
+        feature_dim: int | None = None,
+        block_size: int = 4,
+        bandwidth: int = 1,
+        spectral_cap: float = 1.0,
+        init_scale: float | None = None,
+    ) -> None:
+        check_positive("block_size", block_size)
+        check_positive("state_dim", state_dim)
+        if not (isinstance(bandwidth, int) and bandwidth >= 0):
+            raise ValueError(f"bandwidth must be an integer ≥ 0; got {bandwidth!r}")
+        check_spectral_cap(spectral_cap)
+        block = torch.arange(state_dim) // block_size
+        allowed = (block[:, None] - block).abs() <= bandwidth
+        reach = min(state_dim, (2 * bandwidth + 1) * block_size)
+        super().__init__(
+            state_dim=state_dim,
+            vocab_size=vocab_size,
+            feature_dim=feature_dim,
+            init_scale=0.1 / math.sqrt(reach) if init_scale is None else init_scale,
+            origin=torch.eye(state_dim)[allowed],
+        )
+        self.block_size, self.bandwidth, self.spectral_cap = block_size, bandwidth, spectral_cap
+        self.register_buffer("allowed", allowed, persistent=False)
+
+    def chart(self, raw: Tensor) -> Tensor:
+        """Entries placed in their blocks."""
+        matrix = raw.new_zeros(*raw.shape[:-1], self.state_dim, self.state_dim)
+        matrix[..., self.get_buffer("allowed")] = raw
+        return spectrally_capped(matrix, self.spectral_cap)
+
+    def start_matrix(self) -> Tensor:
+        """The identity, scaled down to the cap."""
+        return min(1.0, self.spectral_cap) * torch.eye(self.state_dim)
+
+    def step_cost(self) -> int:
+        """One product per entry that may be nonzero."""
+        return int(self.get_buffer("allowed").sum())
+
+    def laws(self) -> tuple[Law, ...]:
+        """The pattern, ‖M‖₂ ≤ γ."""
+        allowed = tuple(tuple(row) for row in self.get_buffer("allowed").tolist())
+        return (Support("block-sparse", allowed), SpectralNorm(self.spectral_cap))

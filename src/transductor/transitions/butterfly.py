@@ -1,0 +1,93 @@
+"""F10: butterfly matrices."""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+from transductor.notation import check_positive
+from transductor.transitions.base import ChartedFamily
+from transductor.transitions.laws import ButterflyRank, Law, SpectralNorm
+from transductor.transitions.spectral import check_spectral_cap, spectral_scale
+
+__all__ = ["ButterflyTransitions"]
+
+
+@final
+class ButterflyTransitions(ChartedFamily):
+    """A product of ⌈log₂ d⌉ levels; level l mixes coordinate i with its partner ``i xor 2^l``, as an FFT does.
+
+    Any d: a coordinate without a partner is only scaled.  Capped at ``spectral_cap``; O(d log d) a step.
+    """
+
+    name = "butterfly"
+    options = ("spectral_cap",)
+
+    def __init__(
+        self,
+        *,
+        state_dim: int,
+        vocab_size: int | None = None,
+        feature_dim: int | None = None,
+        spectral_cap: float = 1.0,
+        init_scale: float = 0.03,
+    ) -> None:
+        check_spectral_cap(spectral_cap)
+        check_positive("state_dim", state_dim)
+        levels = max(1, (state_dim - 1).bit_length())
+        origin = torch.zeros(levels, state_dim, 2)
+        origin[..., 0] = 1
+        super().__init__(
+            state_dim=state_dim,
+            vocab_size=vocab_size,
+            feature_dim=feature_dim,
+            init_scale=init_scale,
+            origin=origin.flatten(),
+        )
+        self.levels, self.spectral_cap = levels, spectral_cap
+        strides = 2 ** torch.arange(levels)
+        partners = torch.arange(state_dim) ^ strides[:, None]
+        alone = partners >= state_dim
+        self.register_buffer("partners", partners.where(~alone, torch.arange(state_dim)), persistent=False)
+        self.register_buffer("paired", ~alone, persistent=False)
+
+    def _mixed(self, coefficients: Tensor, columns: Tensor) -> Tensor:
+        """All levels applied to ``columns (..., D, C)``; coefficients ``(..., levels, D, 2)``."""
+        partners = self.get_buffer("partners")
+        for level in range(self.levels):
+            own, other = coefficients[..., level, :, :1], coefficients[..., level, :, 1:]
+            columns = own * columns + other * columns[..., partners[level], :]
+        return columns
+
+    def factors(self, raw: Tensor) -> tuple[Tensor, ...]:
+        """Coefficients ``(..., levels, D, 2)`` and the scale ``(...)`` that meets the cap."""
+        coefficients = raw.unflatten(-1, (self.levels, self.state_dim, 2))
+        paired = torch.stack((torch.ones_like(self.get_buffer("paired")), self.get_buffer("paired")), -1)
+        coefficients = coefficients * paired
+        eye = torch.eye(self.state_dim, dtype=raw.dtype, device=raw.device)
+        return coefficients, spectral_scale(self._mixed(coefficients, eye), self.spectral_cap)
+
+    def act(self, state: Tensor, *factors: Tensor) -> Tensor:
+        """O(d log d)."""
+        coefficients, scale = factors
+        return self._mixed(coefficients, state.unsqueeze(-1)).squeeze(-1) * scale.unsqueeze(-1)
+
+    def chart(self, raw: Tensor) -> Tensor:
+        """The levels applied to the identity."""
+        coefficients, scale = self.factors(raw)
+        eye = torch.eye(self.state_dim, dtype=raw.dtype, device=raw.device)
+        return self._mixed(coefficients, eye) * scale[..., None, None]
+
+    def start_matrix(self) -> Tensor:
+        """The identity, scaled down to the cap."""
+        return min(1.0, self.spectral_cap) * torch.eye(self.state_dim)
+
+    def step_cost(self) -> int:
+        """2 d per level."""
+        return 2 * self.state_dim * self.levels
+
+    def laws(self) -> tuple[Law, ...]:
+        """Butterfly structure, ‖M‖₂ ≤ γ."""
+        return (ButterflyRank(), SpectralNorm(self.spectral_cap))

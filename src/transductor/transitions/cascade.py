@@ -1,0 +1,107 @@
+"""F11: one automaton drives the next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from transductor.notation import working_dtype
+from transductor.transitions.base import Stepper, TransitionFamily
+from transductor.transitions.composite import CompositeFamily, check_parts
+from transductor.transitions.laws import BlockTriangular, Law, OnBlock
+
+__all__ = ["Cascade"]
+
+
+@final
+class Cascade(CompositeFamily):
+    """Block lower triangular: ``h²_t = M²_{x_t} h²_{t−1} + C_{x_t} h¹_{t−1}``, each part coupled to the one before.
+
+    The convention is fixed: a part hears the *previous* state of its predecessor, which is the paper's block
+    matrix.  Couplings are per token (or an affine map of features) and start near zero.
+    """
+
+    name = "cascade"
+
+    def __init__(self, *parts: TransitionFamily, init_scale: float = 0.02) -> None:
+        check_parts(self.name, parts)
+        super().__init__(parts, sum(part.state_dim for part in parts))
+        self.init_scale = init_scale
+        sizes = [later.state_dim * earlier.state_dim for earlier, later in pairwise(parts)]
+        self.couplings = nn.ParameterList()
+        for size, (earlier, later) in zip(sizes, pairwise(parts), strict=True):
+            scale = init_scale / math.sqrt(max(earlier.state_dim, later.state_dim))
+            rows = self.vocab_size if self.feature_dim is None else self.feature_dim + 1
+            assert rows is not None
+            self.couplings.append(nn.Parameter(scale * torch.randn(rows, size)))
+
+    def _coupling(self, index: int, features: Tensor | None) -> Tensor:
+        """``(V, d₂, d₁)`` or ``(..., d₂, d₁)``."""
+        parameter = self.couplings[index]
+        raw: Tensor = parameter.to(working_dtype(parameter.dtype))
+        if features is not None:
+            raw = features.to(raw.dtype) @ raw[:-1] + raw[-1]
+        return raw.reshape(*raw.shape[:-1], self.part_dims[index + 1], self.part_dims[index])
+
+    def build(self, features: Tensor | None) -> Tensor:
+        """Blocks on the diagonal, couplings below."""
+        built = self.built_parts(features)
+        out = built[0].new_zeros(*built[0].shape[:-2], self.state_dim, self.state_dim)
+        begin, before = 0, 0
+        for index, matrices in enumerate(built):
+            end = begin + matrices.shape[-1]
+            out[..., begin:end, begin:end] = matrices
+            if index:
+                out[..., begin:end, before:begin] = self._coupling(index - 1, features)
+            before, begin = begin, end
+        return out
+
+    def stepper(self) -> Stepper:
+        """Parts step on their own and hear their predecessor's previous state."""
+        steppers, dims = [part.stepper() for part in self.families], self.part_dims
+        tables = None if self.vocab_size is None else [self._coupling(i, None) for i in range(len(dims) - 1)]
+
+        def step(state: Tensor, drive: Tensor) -> Tensor:
+            before = state.split(dims, -1)
+            after = []
+            for index, (advance, part) in enumerate(zip(steppers, before, strict=True)):
+                moved = advance(part, drive)
+                if index:
+                    coupling = self._coupling(index - 1, drive) if tables is None else tables[index - 1][drive]
+                    moved = moved + (coupling @ before[index - 1].unsqueeze(-1)).squeeze(-1)
+                after.append(moved)
+            return torch.cat(after, -1)
+
+        return step
+
+    def step_cost(self) -> int:
+        """Parts and couplings."""
+        return sum(part.step_cost() for part in self.families) + sum(a * b for a, b in pairwise(self.part_dims))
+
+    def start_matrix(self) -> Tensor | None:
+        """Block-diagonal in the parts' starts."""
+        starts = [start for part in self.families if (start := part.start_matrix()) is not None]
+        return torch.block_diag(*starts) if len(starts) == len(self.families) else None
+
+    def start_from(self, raw: Tensor) -> Tensor:
+        """Each part maps its own coordinates."""
+        pieces = raw.split(self.part_dims)
+        return torch.cat([part.start_from(piece) for part, piece in zip(self.families, pieces, strict=True)])
+
+    def arguments(self) -> Mapping[str, Any]:
+        """Scale of the couplings."""
+        return {"init_scale": self.init_scale}
+
+    def laws(self) -> tuple[Law, ...]:
+        """The triangle, and each part's own laws on its block."""
+        laws: list[Law] = [BlockTriangular(tuple(self.part_dims), 1)]
+        begin = 0
+        for part in self.families:
+            laws += [OnBlock(begin, part.state_dim, law) for law in part.laws()]
+            begin += part.state_dim
+        return tuple(laws)

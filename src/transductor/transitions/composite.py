@@ -1,0 +1,57 @@
+"""What families made of families have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from transductor.transitions.base import FamilySpec, TransitionFamily
+
+__all__ = ["CompositeFamily"]
+
+
+class CompositeFamily(TransitionFamily):
+    """A family built of parts that share one drive."""
+
+    def __init__(self, parts: tuple[TransitionFamily, ...], state_dim: int) -> None:
+        first = parts[0]
+        for part in parts[1:]:
+            if (part.vocab_size, part.feature_dim) != (first.vocab_size, first.feature_dim):
+                raise ValueError(
+                    f"the parts of a {self.name} must share one drive; got {first.extra_repr()} and {part.extra_repr()}"
+                )
+        super().__init__(state_dim=state_dim, vocab_size=first.vocab_size, feature_dim=first.feature_dim)
+        self.parts = nn.ModuleList(parts)
+
+    @property
+    def families(self) -> tuple[TransitionFamily, ...]:
+        """The parts, typed."""
+        return tuple(part for part in self.parts if isinstance(part, TransitionFamily))
+
+    @property
+    def part_dims(self) -> list[int]:
+        """State dimension of each part."""
+        return [part.state_dim for part in self.families]
+
+    def arguments(self) -> Mapping[str, Any]:
+        """What the constructor takes beside the parts."""
+        return {}
+
+    def spec(self) -> FamilySpec:
+        """Specs of the parts."""
+        return FamilySpec(self.name, self.arguments(), tuple(part.spec() for part in self.families))
+
+    def built_parts(self, features: Tensor | None) -> list[Tensor]:
+        """The matrices of each part."""
+        return [part.build(features) for part in self.families]
+
+
+def check_parts(name: str, parts: tuple[object, ...]) -> None:
+    """Refuse an empty composite and anything that is no family."""
+    if not parts:
+        raise ValueError(f"a {name} needs at least one part")
+    for part in parts:
+        if not isinstance(part, TransitionFamily):
+            raise TypeError(f"the parts of a {name} must be transition families; got {type(part).__name__}")

@@ -1,0 +1,80 @@
+"""F4: diagonal plus low rank."""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+import torch
+from torch import Tensor
+
+from transductor.notation import check_positive
+from transductor.transitions.base import ChartedFamily, matvec
+from transductor.transitions.laws import Law, SpectralNorm
+from transductor.transitions.spectral import check_spectral_cap, spectral_scale
+
+__all__ = ["DPLRTransitions"]
+
+
+@final
+class DPLRTransitions(ChartedFamily):
+    """``(D + U Vᵀ) / max(1, ‖D + U Vᵀ‖₂ / γ)`` with U, V of rank r: mixing and fading memory, O(d r) a step.
+
+    The diagonal starts at 1, U and V at noise, as in the paper.
+    """
+
+    name = "dplr"
+    options = ("rank", "spectral_cap")
+
+    def __init__(
+        self,
+        *,
+        state_dim: int,
+        vocab_size: int | None = None,
+        feature_dim: int | None = None,
+        rank: int = 1,
+        spectral_cap: float = 1.0,
+        init_scale: float | None = None,
+    ) -> None:
+        check_positive("rank", rank)
+        check_spectral_cap(spectral_cap)
+        check_positive("state_dim", state_dim)
+        origin = torch.zeros(state_dim, 1 + 2 * rank)
+        origin[:, 0] = 1
+        super().__init__(
+            state_dim=state_dim,
+            vocab_size=vocab_size,
+            feature_dim=feature_dim,
+            init_scale=0.1 / math.sqrt(rank) if init_scale is None else init_scale,
+            origin=origin.flatten(),
+        )
+        self.rank, self.spectral_cap = rank, spectral_cap
+
+    def factors(self, raw: Tensor) -> tuple[Tensor, ...]:
+        """Diagonal ``(..., D)``, U and V ``(..., D, r)``, the diagonal and U scaled to the cap."""
+        diagonal, left, right = raw.unflatten(-1, (self.state_dim, -1)).split([1, self.rank, self.rank], -1)
+        diagonal = diagonal.squeeze(-1)
+        scale = spectral_scale(torch.diag_embed(diagonal) + left @ right.mT, self.spectral_cap)
+        return diagonal * scale.unsqueeze(-1), left * scale[..., None, None], right
+
+    def act(self, state: Tensor, *factors: Tensor) -> Tensor:
+        """O(d r)."""
+        diagonal, left, right = factors
+        return diagonal * state + matvec(left, matvec(right.mT, state))
+
+    def chart(self, raw: Tensor) -> Tensor:
+        """The matrix, for the parallel scan."""
+        diagonal, left, right = self.factors(raw)
+        return torch.diag_embed(diagonal) + left @ right.mT
+
+    def start_matrix(self) -> Tensor:
+        """The identity, scaled down to the cap."""
+        return min(1.0, self.spectral_cap) * torch.eye(self.state_dim)
+
+    def step_cost(self) -> int:
+        """d + 2 d r."""
+        return self.state_dim * (1 + 2 * self.rank)
+
+    def laws(self) -> tuple[Law, ...]:
+        """‖M‖₂ ≤ γ."""
+        return (SpectralNorm(self.spectral_cap),)

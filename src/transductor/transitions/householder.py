@@ -1,0 +1,83 @@
+"""F7: products of reflections."""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+import torch
+from torch import Tensor
+
+from transductor.notation import check_positive
+from transductor.transitions.base import ChartedFamily
+from transductor.transitions.laws import Determinant, Law, Orthogonal
+
+__all__ = ["HouseholderTransitions"]
+
+
+@final
+class HouseholderTransitions(ChartedFamily):
+    """``Π (I − 2 v vᵀ / ‖v‖²)``, k reflections: orthogonal, det (−1)^k, O(k d) a step.
+
+    Every permutation of d points is a product of at most d − 1 reflections.  Reflections start in equal
+    pairs, which cancel; an odd one is left over and starts as the flip of the first coordinate.
+    """
+
+    name = "householder"
+    options = ("reflections",)
+
+    def __init__(
+        self,
+        *,
+        state_dim: int,
+        vocab_size: int | None = None,
+        feature_dim: int | None = None,
+        reflections: int = 4,
+        init_scale: float | None = None,
+    ) -> None:
+        check_positive("reflections", reflections)
+        check_positive("state_dim", state_dim)
+        axes = torch.arange(reflections) // 2
+        if reflections % 2:
+            axes = axes.roll(1)
+            axes[0] = 0
+        super().__init__(
+            state_dim=state_dim,
+            vocab_size=vocab_size,
+            feature_dim=feature_dim,
+            init_scale=0.06 / math.sqrt(state_dim) if init_scale is None else init_scale,
+            origin=torch.nn.functional.one_hot(axes % state_dim, state_dim).float().flatten(),
+        )
+        self.reflections = reflections
+
+    def factors(self, raw: Tensor) -> tuple[Tensor, ...]:
+        """Unit normals ``(..., k, D)``."""
+        normals = raw.unflatten(-1, (self.reflections, self.state_dim))
+        return (normals / normals.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(raw.dtype).tiny),)
+
+    def act(self, state: Tensor, *factors: Tensor) -> Tensor:
+        """One reflection after another."""
+        for normal in factors[0].unbind(-2):
+            state = state - 2 * normal * (normal * state).sum(-1, keepdim=True)
+        return state
+
+    def chart(self, raw: Tensor) -> Tensor:
+        """The product as a matrix: reflections applied to the identity's columns."""
+        matrix = torch.eye(self.state_dim, dtype=raw.dtype, device=raw.device)
+        for normal in self.factors(raw)[0].unbind(-2):
+            matrix = matrix - 2 * normal.unsqueeze(-1) * (normal.unsqueeze(-2) @ matrix)
+        return matrix
+
+    def start_matrix(self) -> Tensor:
+        """The identity, with the first coordinate flipped for odd k."""
+        start = torch.eye(self.state_dim)
+        start[0, 0] = (-1) ** self.reflections
+        return start
+
+    def step_cost(self) -> int:
+        """2 k d."""
+        return 2 * self.reflections * self.state_dim
+
+    def laws(self) -> tuple[Law, ...]:
+        """Orthogonal with known determinant."""
+        return (Orthogonal(), Determinant((-1) ** self.reflections))

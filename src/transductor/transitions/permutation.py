@@ -1,0 +1,82 @@
+"""F3: exact permutations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from torch import Tensor
+
+from transductor.notation import check_positive
+from transductor.transitions.base import FamilySpec, Stepper, TransitionFamily
+from transductor.transitions.laws import DoublyStochastic, Law, Orthogonal, Permutation
+
+__all__ = ["PermutationTransitions"]
+
+
+@final
+class PermutationTransitions(TransitionFamily):
+    """Fixed permutation matrices: exact at any length, nothing to train.
+
+    Args:
+        permutations: ``permutations[v][i]`` is where token v sends state i, shape ``(V, D)``.  Without it,
+            random permutations of ``state_dim`` points for ``vocab_size`` tokens.
+    """
+
+    name = "permutation"
+    images: Tensor
+
+    def __init__(
+        self,
+        *,
+        state_dim: int | None = None,
+        vocab_size: int | None = None,
+        permutations: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        if permutations is not None:
+            rows = [list(row) for row in permutations]
+            state_dim = len(rows[0]) if state_dim is None and rows else state_dim
+            vocab_size = len(rows) if vocab_size is None else vocab_size
+            if len(rows) != vocab_size or any(sorted(row) != list(range(state_dim or 0)) for row in rows):
+                raise ValueError(
+                    f"permutations must hold vocab_size = {vocab_size} rearrangements of 0 … state_dim − 1; got {rows}"
+                )
+        check_positive("state_dim", state_dim)
+        check_positive("vocab_size", vocab_size)
+        assert state_dim is not None
+        assert vocab_size is not None
+        super().__init__(state_dim=state_dim, vocab_size=vocab_size, feature_dim=None)
+        if permutations is None:
+            images = torch.stack([torch.randperm(state_dim) for _ in range(vocab_size)])
+        else:
+            images = torch.tensor(rows)
+        self.register_buffer("images", images)
+        # Only carries the dtype that `.to(dtype)` asks for; integers would not follow it.
+        self.register_buffer("unit", torch.ones(()), persistent=False)
+
+    def build(self, features: Tensor | None) -> Tensor:
+        """One-hot columns."""
+        unit = self.get_buffer("unit")
+        one_hot = torch.nn.functional.one_hot(self.images, self.state_dim)
+        return one_hot.mT.to(unit.dtype).contiguous()
+
+    def stepper(self) -> Stepper:
+        """A gather."""
+        came_from = self.images.argsort(-1)
+        return lambda state, tokens: state.gather(-1, came_from[tokens])
+
+    def step_cost(self) -> int:
+        """No arithmetic at all: d moves, counted as one each."""
+        return self.state_dim
+
+    def start_matrix(self) -> None:
+        """It starts, and stays, where it is."""
+
+    def laws(self) -> tuple[Law, ...]:
+        """A permutation."""
+        return (Permutation(), DoublyStochastic(), Orthogonal())
+
+    def spec(self) -> FamilySpec:
+        """With the permutations."""
+        return FamilySpec(self.name, {"permutations": tuple(tuple(row) for row in self.images.tolist())})

@@ -1,0 +1,60 @@
+"""F12: frozen random features."""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+import torch
+from torch import Tensor
+
+from transductor.notation import check_positive
+from transductor.transitions.base import ChartedFamily
+from transductor.transitions.laws import Law, SpectralNorm
+from transductor.transitions.spectral import check_spectral_cap, spectrally_capped
+
+__all__ = ["RandomTransitions"]
+
+
+@final
+class RandomTransitions(ChartedFamily):
+    """Gaussian matrices that never train, capped at ``spectral_cap``: only a readout on top learns.
+
+    Gaussian on purpose: features from a near-identity start are almost collinear (condition number 2e16 at
+    length 6 against about 400).
+    """
+
+    name = "random"
+    options = ("spectral_cap",)
+
+    def __init__(
+        self,
+        *,
+        state_dim: int,
+        vocab_size: int | None = None,
+        feature_dim: int | None = None,
+        spectral_cap: float = 0.99,
+        init_scale: float | None = None,
+    ) -> None:
+        check_positive("state_dim", state_dim)
+        check_spectral_cap(spectral_cap)
+        super().__init__(
+            state_dim=state_dim,
+            vocab_size=vocab_size,
+            feature_dim=feature_dim,
+            init_scale=1 / math.sqrt(state_dim) if init_scale is None else init_scale,
+            origin=torch.zeros(state_dim**2),
+        )
+        self.spectral_cap = spectral_cap
+        self.requires_grad_(False)
+
+    def chart(self, raw: Tensor) -> Tensor:
+        """Entries, capped."""
+        return spectrally_capped(raw.unflatten(-1, (self.state_dim, self.state_dim)), self.spectral_cap)
+
+    def start_matrix(self) -> None:
+        """No promise: it is random."""
+
+    def laws(self) -> tuple[Law, ...]:
+        """‖M‖₂ ≤ γ."""
+        return (SpectralNorm(self.spectral_cap),)

@@ -1,0 +1,62 @@
+"""F9: few matrices, mixed per token."""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from transductor.notation import check_positive
+from transductor.transitions.base import ChartedFamily
+from transductor.transitions.laws import Law, SpanRank
+
+__all__ = ["SharedBasisTransitions"]
+
+
+@final
+class SharedBasisTransitions(ChartedFamily):
+    """``Σ_k a_{σ,k} B_k``: V·K coefficients and K·d² numbers for the basis, for large vocabularies.
+
+    The first basis matrix starts near the identity with coefficient 1.
+    """
+
+    name = "shared_basis"
+    options = ("basis_size",)
+
+    def __init__(
+        self,
+        *,
+        state_dim: int,
+        vocab_size: int | None = None,
+        feature_dim: int | None = None,
+        basis_size: int = 4,
+        init_scale: float = 0.05,
+    ) -> None:
+        check_positive("basis_size", basis_size)
+        check_positive("state_dim", state_dim)
+        super().__init__(
+            state_dim=state_dim,
+            vocab_size=vocab_size,
+            feature_dim=feature_dim,
+            init_scale=init_scale,
+            origin=torch.eye(basis_size)[0],
+        )
+        self.basis_size = basis_size
+        noise = torch.randn(basis_size, state_dim, state_dim) / math.sqrt(state_dim)
+        noise[0] = init_scale * noise[0] / 2 + torch.eye(state_dim)
+        self.basis = nn.Parameter(noise)
+
+    def chart(self, raw: Tensor) -> Tensor:
+        """The mixture."""
+        return torch.einsum("...k,kij->...ij", raw, self.basis.to(raw.dtype))
+
+    def lipschitz_bound(self) -> float | None:
+        """Linear in the coefficients: the norm of the flattened basis."""
+        self.chart_lipschitz = float(torch.linalg.matrix_norm(self.basis.detach().double().flatten(1), 2))
+        return super().lipschitz_bound()
+
+    def laws(self) -> tuple[Law, ...]:
+        """All matrices lie in the span of the basis."""
+        return (SpanRank(self.basis_size),)

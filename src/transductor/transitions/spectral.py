@@ -1,0 +1,25 @@
+"""Explicit spectral control: ``W / max(1, ‖W‖₂ / γ)``."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["check_spectral_cap", "spectral_scale", "spectrally_capped"]
+
+
+def spectral_scale(matrices: Tensor, spectral_cap: float) -> Tensor:
+    """``1 / max(1, ‖W‖₂ / γ)`` for ``(..., D, D)``: exactly 1 below the cap."""
+    norm: Tensor = torch.linalg.matrix_norm(matrices, 2)
+    return 1 / (norm / spectral_cap).clamp_min(1)
+
+
+def spectrally_capped(matrices: Tensor, spectral_cap: float) -> Tensor:
+    """Matrices with ``‖·‖₂ ≤ γ``, untouched below the cap."""
+    return matrices * spectral_scale(matrices, spectral_cap)[..., None, None]
+
+
+def check_spectral_cap(spectral_cap: float) -> None:
+    """Refuse a cap that is not a positive number."""
+    if not (isinstance(spectral_cap, (int, float)) and 0 < spectral_cap < float("inf")):
+        raise ValueError(f"spectral_cap must be a positive number; got {spectral_cap!r}")

@@ -1,0 +1,50 @@
+"""F13: any family, capped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, final
+
+from torch import Tensor
+
+from transductor.transitions.base import TransitionFamily
+from transductor.transitions.composite import CompositeFamily, check_parts
+from transductor.transitions.laws import Law, SpectralNorm
+from transductor.transitions.spectral import check_spectral_cap, spectrally_capped
+
+__all__ = ["SpectralCap"]
+
+
+@final
+class SpectralCap(CompositeFamily):
+    """``W / max(1, ‖W‖₂ / γ)`` over another family: untouched below the cap, contracting at most γ above."""
+
+    name = "spectral_cap"
+
+    def __init__(self, family: TransitionFamily, *, spectral_cap: float = 0.99) -> None:
+        check_parts(self.name, (family,))
+        check_spectral_cap(spectral_cap)
+        super().__init__((family,), family.state_dim)
+        self.spectral_cap = spectral_cap
+
+    def build(self, features: Tensor | None) -> Tensor:
+        """The part's matrices, capped."""
+        (matrices,) = self.built_parts(features)
+        return spectrally_capped(matrices, self.spectral_cap)
+
+    def start_matrix(self) -> Tensor | None:
+        """The part's start, capped."""
+        start = self.families[0].start_matrix()
+        return None if start is None else spectrally_capped(start, self.spectral_cap)
+
+    def start_from(self, raw: Tensor) -> Tensor:
+        """As the part does."""
+        return self.families[0].start_from(raw)
+
+    def arguments(self) -> Mapping[str, Any]:
+        """The cap."""
+        return {"spectral_cap": self.spectral_cap}
+
+    def laws(self) -> tuple[Law, ...]:
+        """‖M‖₂ ≤ γ."""
+        return (SpectralNorm(self.spectral_cap),)

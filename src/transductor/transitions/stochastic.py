@@ -1,0 +1,82 @@
+"""F8: column-stochastic matrices, the differentiable finite automaton."""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+import torch
+from torch import Tensor
+
+from transductor.notation import check_positive
+from transductor.transitions.base import ChartedFamily
+from transductor.transitions.laws import ColumnStochastic, Law
+
+__all__ = ["StochasticTransitions", "softmax_or_argmax"]
+
+
+def softmax_or_argmax(logits: Tensor, temperature: float, dim: int) -> Tensor:
+    """Softmax of ``logits / temperature``; at temperature 0 its exact limit, a one-hot argmax."""
+    if temperature > 0:
+        return torch.softmax(logits / temperature, dim)
+    hard = torch.zeros_like(logits)
+    return hard.scatter(dim, logits.argmax(dim, keepdim=True), 1.0)
+
+
+@final
+class StochasticTransitions(ChartedFamily):
+    """Columns are distributions over the next state: a softmax over ``to``.
+
+    At any positive temperature every entry is positive, so the head leaks: it never is a permutation, an
+    identity or a reset, and its memory has a finite horizon.  ``temperature = 0`` is the exact limit, a
+    deterministic automaton; no gradient flows there.
+
+    Args:
+        temperature: Divides the logits.  May be changed while training (anneal 1 → 0.05, then 0).
+        identity_weight: The weight of staying put at the start.
+    """
+
+    name = "stochastic"
+    options = ("temperature", "identity_weight")
+
+    def __init__(
+        self,
+        *,
+        state_dim: int,
+        vocab_size: int | None = None,
+        feature_dim: int | None = None,
+        temperature: float = 1.0,
+        identity_weight: float = 0.9,
+        init_scale: float = 0.1,
+    ) -> None:
+        check_positive("state_dim", state_dim)
+        if not 0 <= temperature < float("inf"):
+            raise ValueError(f"temperature must be a finite number ≥ 0; got {temperature!r}")
+        if not 0 < identity_weight < 1:
+            raise ValueError(f"identity_weight must lie in (0, 1); got {identity_weight!r}")
+        stay = math.log(identity_weight / (1 - identity_weight) * max(1, state_dim - 1))
+        super().__init__(
+            state_dim=state_dim,
+            vocab_size=vocab_size,
+            feature_dim=feature_dim,
+            init_scale=init_scale,
+            origin=((temperature or 1.0) * stay * torch.eye(state_dim)).flatten(),
+        )
+        self.temperature, self.identity_weight = temperature, identity_weight
+
+    def chart(self, raw: Tensor) -> Tensor:
+        """Softmax over ``to``."""
+        return softmax_or_argmax(raw.unflatten(-1, (self.state_dim, self.state_dim)), self.temperature, -2)
+
+    def start_from(self, raw: Tensor) -> Tensor:
+        """A distribution."""
+        return softmax_or_argmax(raw, self.temperature, -1)
+
+    def lipschitz_bound(self) -> float | None:
+        """The Jacobian of a softmax has norm at most 1/2."""
+        self.chart_lipschitz = 0.5 / self.temperature if self.temperature else None
+        return super().lipschitz_bound()
+
+    def laws(self) -> tuple[Law, ...]:
+        """Columns are distributions."""
+        return (ColumnStochastic(),)

@@ -1,0 +1,69 @@
+"""F11: automata in step, the Hadamard product of their series."""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+from transductor.transitions.base import Stepper, TransitionFamily
+from transductor.transitions.composite import CompositeFamily, check_parts
+from transductor.transitions.laws import KroneckerRank, Law, shared_laws
+
+__all__ = ["TensorProduct"]
+
+
+def _kronecker(left: Tensor, right: Tensor) -> Tensor:
+    """Batched Kronecker product of ``(..., a, a)`` and ``(..., b, b)``."""
+    product = torch.einsum("...ij,...kl->...ikjl", left, right)
+    return product.flatten(-4, -3).flatten(-2, -1)
+
+
+@final
+class TensorProduct(CompositeFamily):
+    """``M₁ ⊗ M₂``: dimensions multiply.  Nest for more than two factors."""
+
+    name = "tensor_product"
+
+    def __init__(self, left: TransitionFamily, right: TransitionFamily) -> None:
+        check_parts(self.name, (left, right))
+        super().__init__((left, right), left.state_dim * right.state_dim)
+
+    def build(self, features: Tensor | None) -> Tensor:
+        """Kronecker products."""
+        return _kronecker(*self.built_parts(features))
+
+    def stepper(self) -> Stepper:
+        """``(A ⊗ B) vec(H) = vec(A H Bᵀ)``: both factors act on a small matrix, through their own steppers."""
+        (left, right), (a, b) = [part.stepper() for part in self.families], self.part_dims
+
+        def step(state: Tensor, drive: Tensor) -> Tensor:
+            # Rows are the right factor's states, columns the left's; each acts on its own axis.
+            square = state.unflatten(-1, (a, b))
+            square = right(square.flatten(0, 1), drive.repeat_interleave(a, 0)).unflatten(0, (-1, a))
+            columns = square.mT.flatten(0, 1)
+            moved: Tensor = left(columns, drive.repeat_interleave(b, 0)).unflatten(0, (-1, b))
+            return moved.mT.flatten(-2)
+
+        return step
+
+    def step_cost(self) -> int:
+        """Each factor acts once per state of the other."""
+        (left, right), (a, b) = self.families, self.part_dims
+        return b * left.step_cost() + a * right.step_cost()
+
+    def start_matrix(self) -> Tensor | None:
+        """The product of the starts."""
+        left, right = (part.start_matrix() for part in self.families)
+        return None if left is None or right is None else torch.kron(left, right)
+
+    def laws(self) -> tuple[Law, ...]:
+        """Kronecker structure, and what both factors share."""
+        (left, right) = self.families
+        laws: list[Law] = [KroneckerRank(left.state_dim, right.state_dim)]
+        for first, *others in shared_laws([left.laws(), right.laws()]):
+            joined = first.of_tensor_product(others)
+            if joined is not None:
+                laws.append(joined)
+        return tuple(laws)

@@ -1,0 +1,222 @@
+"""What every backend of the scan inherits: the values and gradients of the reference."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.comparison import assert_same
+from transductor.scan import BACKENDS, SEMIRINGS, scan
+
+TIMES = [1, 2, 7, 64, 129, 1000]
+FAST = [name for name in BACKENDS if name != "reference"]
+REAL_RINGS = [name for name in SEMIRINGS if name != "boolean"]
+
+
+def operands(time, *, batch=3, dim=4, symbols=5, dense=False, semiring="real", dtype=torch.float64):
+    """Random leaves of a scan that neither explodes nor dies out."""
+    if dense:
+        transitions = torch.randn(batch, time, dim, dim, dtype=dtype)
+    else:
+        transitions = torch.randn(symbols, dim, dim, dtype=dtype)
+    if semiring == "real":
+        transitions = torch.linalg.qr(transitions)[0] * 0.999
+    leaves = {
+        "transitions": transitions,
+        "bias": torch.randn(batch, time, dim, dtype=dtype),
+        "initial_state": torch.randn(batch, dim, dtype=dtype),
+    }
+    if not dense:
+        leaves["token_bias"] = torch.randn(symbols, dim, dtype=dtype)
+    tokens = None if dense else torch.randint(0, symbols, (batch, time))
+    return {name: leaf.requires_grad_() for name, leaf in leaves.items()}, tokens
+
+
+def outcome(leaves, tokens, *, backend, cotangents=None, **options):
+    """States, final state, and the gradient of a random functional of both for every leaf."""
+    states, final = scan(**leaves, tokens=tokens, backend=backend, return_final=True, **options)
+    if cotangents is None:
+        cotangents = torch.randn_like(states), torch.randn_like(final)
+    loss = (states * cotangents[0]).sum() + (final * cotangents[1]).sum()
+    gradients = torch.autograd.grad(loss, list(leaves.values()))
+    return states, final, dict(zip(leaves, gradients, strict=True)), cotangents
+
+
+def compare(leaves, tokens, backend, **options):
+    states, final, gradients, cotangents = outcome(leaves, tokens, backend="reference", **options)
+    fast_states, fast_final, fast_gradients, _ = outcome(
+        leaves, tokens, backend=backend, cotangents=cotangents, **options
+    )
+    assert_same(fast_states, states, what="states")
+    assert_same(fast_final, final, what="final state")
+    for name, gradient in gradients.items():
+        assert_same(fast_gradients[name], gradient, what=f"gradient of {name}")
+
+
+@pytest.mark.parametrize("dense", [False, True], ids=["tokens", "dense"])
+@pytest.mark.parametrize("time", TIMES)
+@pytest.mark.parametrize("backend", FAST)
+class TestAgainstTheReference:
+    def test_plain(self, backend, time, dense):
+        leaves, tokens = operands(time, dense=dense)
+        leaves = {name: leaves[name] for name in ("transitions", "initial_state")}
+        compare(leaves, tokens, backend)
+
+    def test_affine(self, backend, time, dense):
+        leaves, tokens = operands(time, dense=dense)
+        compare(leaves, tokens, backend)
+
+    def test_mask(self, backend, time, dense):
+        leaves, tokens = operands(time, dense=dense)
+        mask = torch.rand(3, time) < 0.7
+        mask[0] = False
+        compare(leaves, tokens, backend, mask=mask)
+
+    def test_lengths(self, backend, time, dense):
+        leaves, tokens = operands(time, dense=dense)
+        compare(leaves, tokens, backend, lengths=torch.tensor([0, time, time // 2]))
+
+    def test_packed(self, backend, time, dense):
+        leaves, tokens = operands(time, batch=1, dense=dense)
+        cuts = torch.randint(0, time + 1, (4,)).sort().values
+        offsets = torch.cat((torch.tensor([0]), cuts, torch.tensor([time])))
+        leaves["initial_state"] = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
+        compare(leaves, tokens, backend, cu_seqlens=offsets)
+
+    def test_packed_without_bias_and_with_mask(self, backend, time, dense):
+        leaves, tokens = operands(time, batch=1, dense=dense)
+        leaves = {name: leaves[name] for name in ("transitions", "initial_state")}
+        leaves["initial_state"] = torch.randn(4, dtype=torch.float64, requires_grad=True)
+        mask = torch.rand(1, time) < 0.7
+        mask[0, 0] = False
+        compare(leaves, tokens, backend, mask=mask, cu_seqlens=torch.tensor([0, time // 3, time]))
+
+
+@pytest.mark.parametrize("backend", FAST)
+@pytest.mark.parametrize("semiring", [name for name in REAL_RINGS if name != "real"])
+@pytest.mark.parametrize("time", [1, 2, 7, 64, 129])
+def test_semirings(semiring, backend, time):
+    leaves, tokens = operands(time, semiring=semiring)
+    compare(leaves, tokens, backend, semiring=semiring, mask=torch.rand(3, time) < 0.8)
+
+
+@pytest.mark.parametrize("backend", FAST)
+@pytest.mark.parametrize("semiring", REAL_RINGS)
+def test_packed_semirings(semiring, backend):
+    leaves, tokens = operands(40, batch=1, semiring=semiring)
+    leaves["initial_state"] = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    compare(leaves, tokens, backend, semiring=semiring, cu_seqlens=torch.tensor([0, 3, 3, 40]))
+
+
+@pytest.mark.parametrize("backend", list(BACKENDS))
+@pytest.mark.parametrize("semiring", ["max_plus", "min_plus", "log"])
+def test_paths_that_do_not_exist_have_no_gradient(semiring, backend):
+    """A machine with missing arcs: infinities in the table, finite gradients everywhere."""
+    zero = SEMIRINGS[semiring].zero
+    table = torch.randn(3, 4, 4, dtype=torch.float64)
+    table[torch.rand(3, 4, 4) < 0.6] = zero
+    table.requires_grad_()
+    start = torch.tensor([0.0, zero, zero, zero], dtype=torch.float64, requires_grad=True)
+    tokens = torch.randint(0, 3, (2, 9))
+    states = scan(table, tokens, initial_state=start, semiring=semiring, backend=backend)
+    expected = scan(table, tokens, initial_state=start, semiring=semiring, backend="reference")
+    assert_same(states, expected)
+    states.where(torch.isfinite(states), 0.0).sum().backward()
+    assert torch.isfinite(table.grad).all()
+    assert torch.isfinite(start.grad).all()
+
+
+@pytest.mark.parametrize("backend", list(BACKENDS))
+@pytest.mark.parametrize("time", [1, 7, 129])
+def test_boolean(backend, time):
+    table = torch.rand(5, 4, 4) < 0.35
+    tokens = torch.randint(0, 5, (3, time))
+    start = torch.tensor([True, False, False, False])
+    states, final = scan(
+        table, tokens, initial_state=start, semiring="boolean", backend=backend, return_final=True, lengths=
+        torch.tensor([time, 0, time // 2])
+    )  # fmt: skip
+    # Counting paths over the reals and asking which are positive is the same question.
+    paths = scan(table.double(), tokens, initial_state=start.double(), lengths=torch.tensor([time, 0, time // 2]))
+    assert torch.equal(states, paths > 0)
+    assert torch.equal(final, paths[:, -1] > 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("backend", list(BACKENDS))
+def test_every_dtype_is_as_good_as_its_last_rounding(backend, dtype):
+    leaves, tokens = operands(1000)
+    exact = scan(
+        leaves["transitions"].to(dtype).double(),
+        tokens,
+        initial_state=leaves["initial_state"].to(dtype).double(),
+    )
+    found = scan(
+        leaves["transitions"].to(dtype),
+        tokens,
+        initial_state=leaves["initial_state"].to(dtype),
+        backend=backend,
+    )
+    assert found.dtype == dtype
+    assert_same(found, exact, dtype=dtype)
+
+
+@pytest.mark.parametrize("backend", list(BACKENDS))
+@pytest.mark.parametrize("time", [0, 1])
+def test_empty_and_single_step(backend, time):
+    leaves, tokens = operands(time)
+    states, final = scan(**leaves, tokens=tokens, backend=backend, return_final=True)
+    assert states.shape == (3, time, 4)
+    assert_same(final, states[:, -1] if time else leaves["initial_state"])
+
+
+@pytest.mark.parametrize("backend", list(BACKENDS))
+def test_empty_batch(backend):
+    states = scan(
+        torch.eye(2).expand(3, 2, 2),
+        torch.empty(0, 6, dtype=torch.long),
+        initial_state=torch.ones(2),
+        backend=backend,
+    )
+    assert states.shape == (0, 6, 2)
+
+
+@pytest.mark.parametrize("dense", [False, True], ids=["tokens", "dense"])
+@pytest.mark.parametrize("time", [3, 70])
+def test_gradcheck(time, dense):
+    leaves, tokens = operands(time, batch=1 if time > 9 else 2, dim=2, symbols=2, dense=dense)
+    names = list(leaves)
+
+    def states(*values):
+        return scan(**dict(zip(names, values, strict=True)), tokens=tokens)
+
+    assert torch.autograd.gradcheck(states, tuple(leaves.values()), fast_mode=time > 9)
+
+
+def test_second_derivatives():
+    leaves, tokens = operands(5, batch=2, dim=2, symbols=2)
+    names = list(leaves)
+
+    def states(*values):
+        return scan(**dict(zip(names, values, strict=True)), tokens=tokens)
+
+    assert torch.autograd.gradgradcheck(states, tuple(leaves.values()))
+
+
+def test_second_derivatives_of_packed_documents():
+    leaves, tokens = operands(6, batch=1, dim=2, symbols=2)
+    names = [name for name in leaves if name != "initial_state"]
+    start = torch.randn(2, 2, dtype=torch.float64, requires_grad=True)
+
+    def states(start, *values):
+        options = dict(zip(names, values, strict=True))
+        return scan(**options, initial_state=start, tokens=tokens, cu_seqlens=torch.tensor([0, 2, 6]))
+
+    assert torch.autograd.gradgradcheck(states, (start, *(leaves[name] for name in names)))
+
+
+def test_second_derivatives_of_a_tropical_scan_are_refused():
+    leaves, tokens = operands(5, semiring="max_plus")
+    states = scan(**leaves, tokens=tokens, semiring="max_plus")
+    with pytest.raises(NotImplementedError, match="need backend='reference'"):
+        torch.autograd.grad(states.sum(), leaves["transitions"], create_graph=True)

@@ -1,0 +1,223 @@
+"""What every family inherits: its laws hold everywhere, it starts near its start, gradients and steps agree."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.comparison import assert_same
+from transductor.configuration import from_json, to_json
+from transductor.notation import LAW_TOLERANCE
+from transductor.transitions import (
+    COMPOSITES,
+    FAMILIES,
+    AffineTransitions,
+    Cascade,
+    CayleyTransitions,
+    DenseTransitions,
+    DirectSum,
+    DPLRTransitions,
+    ExponentialTransitions,
+    PermutationTransitions,
+    SinkhornTransitions,
+    SpectralCap,
+    SquaredCayleyTransitions,
+    StochasticTransitions,
+    TensorProduct,
+    build_family,
+    certify_laws,
+)
+
+DIMS = [1, 2, 3, 8, 16, 32]
+VOCABULARIES = [1, 2, 100]
+DTYPES = [torch.float32, torch.float64]
+FEATURES = 6
+
+
+def composite_examples(**drive):
+    """Composites of every kind, nested too."""
+
+    def dim(d):
+        return {"state_dim": d, **drive}
+
+    rotation, switch = CayleyTransitions(**dim(3)), StochasticTransitions(**dim(2))
+    return {
+        "direct_sum": DirectSum(rotation, StochasticTransitions(**dim(3))),
+        "direct_sum_of_rotations": DirectSum(CayleyTransitions(**dim(3)), SquaredCayleyTransitions(**dim(2))),
+        "tensor_product": TensorProduct(SquaredCayleyTransitions(**dim(2)), ExponentialTransitions(**dim(3))),
+        "tensor_product_of_distributions": TensorProduct(SinkhornTransitions(**dim(3)), SinkhornTransitions(**dim(2))),
+        "cascade": Cascade(ExponentialTransitions(**dim(3)), DPLRTransitions(**dim(4)), switch),
+        "spectral_cap": SpectralCap(DenseTransitions(**dim(4)), spectral_cap=0.9),
+        "nested": DirectSum(
+            Cascade(TensorProduct(CayleyTransitions(**dim(2)), switch), AffineTransitions(**dim(2))),
+            SpectralCap(DirectSum(DenseTransitions(**dim(2)), DPLRTransitions(**dim(3)))),
+        ),
+    }
+
+
+def shaken(family, steps=100):
+    """After optimiser steps with random gradients that also share a direction, so parameters travel far."""
+    trainable = [parameter for parameter in family.parameters() if parameter.requires_grad]
+    if not trainable:
+        return family
+    optimiser = torch.optim.Adam(trainable, lr=0.05)
+    drift = [torch.randn_like(parameter) for parameter in trainable]
+    for _ in range(steps):
+        for parameter, direction in zip(trainable, drift, strict=True):
+            parameter.grad = direction + torch.randn_like(parameter)
+        optimiser.step()
+    return family
+
+
+def assert_lawful(family, matrices=None):
+    for certificate in certify_laws(family, matrices):
+        assert certificate.holds, f"{family.name}: {certificate}"
+
+
+def feature_driven():
+    return [name for name in FAMILIES if name != "permutation"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "float64"])
+@pytest.mark.parametrize("vocab_size", VOCABULARIES)
+@pytest.mark.parametrize("state_dim", DIMS)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_laws_hold_before_and_after_training(name, state_dim, vocab_size, dtype):
+    family = FAMILIES[name](state_dim=state_dim, vocab_size=vocab_size).to(dtype)
+    table = family.table()
+    assert table.shape == (vocab_size, state_dim, state_dim)
+    assert table.dtype == dtype
+    assert_lawful(family)
+    assert_lawful(shaken(family))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "float64"])
+@pytest.mark.parametrize("drive", [{"vocab_size": 1}, {"vocab_size": 5}, {"feature_dim": FEATURES}], ids=str)
+@pytest.mark.parametrize("name", composite_examples(vocab_size=1))
+def test_laws_of_composites_follow_from_the_parts(name, drive, dtype):
+    family = composite_examples(**drive)[name].to(dtype)
+    assert family.laws()
+    for _ in range(2):
+        matrices = None if "vocab_size" in drive else family.matrices(3 * torch.randn(50, FEATURES, dtype=dtype))
+        assert_lawful(family, matrices)
+        shaken(family)
+
+
+def test_a_direct_sum_of_rotations_is_known_to_be_a_rotation():
+    claims = [law.claim for law in composite_examples(vocab_size=2)["direct_sum_of_rotations"].laws()]
+    assert "MᵀM = I" in claims
+    assert "det M = +1" in claims
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "float64"])
+@pytest.mark.parametrize("state_dim", DIMS)
+@pytest.mark.parametrize("name", feature_driven())
+def test_laws_hold_for_every_feature_vector(name, state_dim, dtype):
+    family = FAMILIES[name](state_dim=state_dim, feature_dim=FEATURES).to(dtype)
+    for scale in (0.1, 1.0, 10.0):
+        features = scale * torch.randn(4, 5, FEATURES, dtype=dtype)
+        matrices = family.matrices(features)
+        assert matrices.shape == (4, 5, state_dim, state_dim)
+        assert_lawful(family, matrices.flatten(0, 1))
+
+
+@pytest.mark.parametrize("state_dim", DIMS)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_starts_near_its_start(name, state_dim):
+    family = FAMILIES[name](state_dim=state_dim, vocab_size=20)
+    start = family.start_matrix()
+    if start is None:
+        assert name in ("permutation", "random")
+        return
+    distance = torch.linalg.matrix_norm(family.table() - start, 2)
+    assert distance.max() < 0.6, f"‖M − start‖₂ = {distance.max():.2f}"
+    if name not in ("hankel", "signed_cayley"):  # no Hankel matrix is the identity; signs are chosen
+        assert torch.allclose(start, torch.eye(state_dim))
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, *composite_examples(vocab_size=1)])
+def test_gradient_reaches_every_parameter(name):
+    family = FAMILIES[name](state_dim=5, vocab_size=4) if name in FAMILIES else composite_examples(vocab_size=4)[name]
+    shaken(family, steps=3).double()
+    parameters = {key: value for key, value in family.named_parameters() if value.requires_grad}
+    if name in ("permutation", "random"):
+        assert not parameters
+        return
+    cotangent = torch.randn_like(family.table())
+    (family.table() * cotangent).sum().backward()
+    for key, parameter in parameters.items():
+        assert parameter.grad is not None, key
+        assert torch.isfinite(parameter.grad).all(), key
+        assert (parameter.grad != 0).any(), key
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name not in ("permutation", "random")])
+def test_gradient_is_right(name):
+    family = FAMILIES[name](state_dim=3, vocab_size=2).double()
+    shaken(family, steps=5)
+    raw = family.raw_numbers(None).detach().requires_grad_()
+    assert torch.autograd.gradcheck(family.chart, (raw,), atol=1e-6)
+
+
+@pytest.mark.parametrize("drive", [{"vocab_size": 7}, {"feature_dim": FEATURES}], ids=["tokens", "features"])
+@pytest.mark.parametrize("name", [*FAMILIES, *composite_examples(vocab_size=1)])
+def test_a_step_is_the_matrix(name, drive):
+    if name == "permutation" and "feature_dim" in drive:
+        with pytest.raises(TypeError, match="feature_dim"):
+            PermutationTransitions(state_dim=5, feature_dim=FEATURES)
+        return
+    family = FAMILIES[name](state_dim=6, **drive) if name in FAMILIES else composite_examples(**drive)[name]
+    shaken(family, steps=5).double()
+    state = torch.randn(11, family.state_dim, dtype=torch.float64)
+    if "vocab_size" in drive:
+        signal = torch.randint(0, 7, (11,))
+        matrices = family.table()[signal]
+    else:
+        signal = torch.randn(11, FEATURES, dtype=torch.float64)
+        matrices = family.matrices(signal)
+    assert_same(family.stepper()(state, signal), (matrices @ state.unsqueeze(-1)).squeeze(-1))
+    assert 0 < family.step_cost() <= family.state_dim**2 * 2
+
+
+@pytest.mark.parametrize("name", feature_driven())
+def test_lipschitz_in_the_features(name):
+    family = FAMILIES[name](state_dim=5, feature_dim=FEATURES).double()
+    shaken(family, steps=20)
+    bound = family.lipschitz_bound()
+    base = 2 * torch.randn(200, FEATURES, dtype=torch.float64)
+    for step in (1e-4, 1e-1, 1.0):
+        other = base + step * torch.nn.functional.normalize(torch.randn_like(base), dim=-1)
+        moved = torch.linalg.matrix_norm(family.matrices(other) - family.matrices(base))
+        ratio = (moved / (other - base).norm(dim=-1)).max().item()
+        assert ratio <= (1e4 if bound is None else bound * (1 + 1e-6)), f"{ratio} > {bound}"
+
+
+@pytest.mark.parametrize("drive", [{"vocab_size": 3}, {"feature_dim": FEATURES}], ids=["tokens", "features"])
+@pytest.mark.parametrize("name", [*FAMILIES, *composite_examples(vocab_size=1)])
+def test_a_spec_builds_the_same_family_again(name, drive):
+    if name == "permutation":
+        drive = {"vocab_size": 3}
+    family = FAMILIES[name](state_dim=4, **drive) if name in FAMILIES else composite_examples(**drive)[name]
+    spec = from_json(to_json(family.spec()))
+    assert spec == family.spec()
+    again = build_family(spec)
+    again.load_state_dict(shaken(family, steps=2).state_dict())
+    features = torch.randn(3, FEATURES) if "feature_dim" in drive else None
+    assert torch.equal(again.build(features), family.build(features))
+    assert again.parameter_count() == family.parameter_count()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_low_precision_parameters_still_give_lawful_matrices(name):
+    """After `.to(bfloat16)` the chart is computed in float32, so a rotation is still a rotation."""
+    family = FAMILIES[name](state_dim=8, vocab_size=5).to(torch.bfloat16)
+    table = family.table()
+    if name == "permutation":
+        table = table.float()
+    assert table.dtype == torch.float32
+    assert_lawful(family, table)
+
+
+def test_composites_and_families_have_different_names():
+    assert not set(FAMILIES) & set(COMPOSITES)
+    assert set(LAW_TOLERANCE) == set(DTYPES)

@@ -1,0 +1,184 @@
+"""The Rational Transductor beside its Transformer, its injection, and its attention."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.comparison import assert_same
+from tests.laws.test_models import COMBINATIONS, POSITIONS, V, backbone, features_head, tokens_head
+from transductor.heads import RationalHead
+from transductor.model import (
+    BackboneConfig,
+    LearnedPositions,
+    RationalTransductor,
+    RelativePositions,
+    RotaryPositions,
+    SlidingWindow,
+    StackedTransductor,
+    Transformer,
+    interaction_matrices,
+    score_terms,
+)
+from transductor.model.attention import Places
+from transductor.model.backbone import Backbone
+from transductor.transitions import CayleyTransitions
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("positions", "attention"), COMBINATIONS)
+def test_with_all_projections_zero_it_is_the_transformer_bit_for_bit(positions, attention, dtype):
+    config = backbone(positions, attention)
+    transductor, transformer = RationalTransductor(tokens_head(), config).to(dtype), Transformer(config).to(dtype)
+    transformer.backbone.load_state_dict(transductor.backbone.state_dict())
+    tokens = torch.randint(0, V, (3, 33))
+    assert not torch.equal(transductor(tokens), transformer(tokens))
+    for projection in transductor.injection.projections:
+        torch.nn.init.zeros_(projection.weight)
+    assert torch.equal(transductor(tokens), transformer(tokens))
+
+
+def test_deep_injection_gives_each_layer_its_own_projection():
+    config = backbone()
+    counts = {
+        kind: RationalTransductor(tokens_head(), config, injection=kind).parameter_count()
+        for kind in ("deep", "input", "none")
+    }
+    assert counts["deep"] - counts["input"] == counts["input"] - counts["none"] == 4 * config.width
+
+
+def test_injection_is_the_stated_sum():
+    model = RationalTransductor(tokens_head(), backbone()).double()
+    stream, states = torch.randn(2, 3, 16, dtype=torch.float64), torch.randn(2, 3, 4, dtype=torch.float64)
+    for layer in range(2):
+        weight = model.injection.projection(layer)
+        assert_same(model.injection(layer, stream, states), stream + states @ weight.T)
+
+
+@pytest.mark.parametrize("window", [1, 3, 8, 100])
+@pytest.mark.parametrize("positions", ["none", "relative", "rotary"])
+def test_a_window_is_full_attention_with_far_keys_hidden(window, positions):
+    """Against scores written out in full, at lengths around the block size."""
+    for time in (1, window, window + 1, 2 * window + 1, 29):
+        config = replace(backbone(positions), layers=1, attention=SlidingWindow(window))
+        torch.manual_seed(2)
+        net = Backbone(config).double()
+        attention, scheme = net.blocks[0].attention, net.positions
+        stream = torch.randn(2, time, 16, dtype=torch.float64)
+        places = Places(torch.arange(time)[None])
+        queries, keys = (
+            scheme.turned(attention.heads(linear(stream)), places.positions)
+            for linear in (attention.query, attention.key)
+        )
+        scores = queries @ keys.mT * attention.scale()
+        bias = scheme.score_bias(places.positions, places.positions)
+        if bias is not None:
+            scores = scores + bias
+        distance = torch.arange(time)[:, None] - torch.arange(time)
+        scores = scores.masked_fill((distance < 0) | (distance >= window), -torch.inf)
+        mixed = (scores.softmax(-1) @ attention.heads(attention.value(stream))).transpose(1, 2).flatten(-2)
+        assert_same(attention(stream, places, scheme)[0], attention.output(mixed))
+
+
+def test_a_windowed_stream_keeps_a_cache_of_fixed_size():
+    model = RationalTransductor(tokens_head(), backbone("none", "window"))
+    state, sizes = model.start(1), []
+    for _ in range(12):
+        _, state = model.advance(torch.zeros(1, 1, dtype=torch.long), state)
+        sizes.append(state.backbone.caches[0].keys.shape[2])
+    assert sizes[-1] == sizes[3] == 3  # the window of 4 minus the current token
+    assert state.head.state.shape == (1, 4)
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_a_score_is_the_sum_of_its_four_terms(positions):
+    model = RationalTransductor(tokens_head(), backbone(positions)).double()
+    tokens = torch.randint(0, V, (2, 13))
+    captured = []
+    handles = [
+        block.attention_norm.register_forward_hook(lambda module, inputs, output: captured.append(output))
+        for block in model.backbone.blocks
+    ]
+    model(tokens)
+    for handle in handles:
+        handle.remove()
+    scheme, places = model.backbone.positions, torch.arange(13)[None]
+    for normed, block, terms in zip(captured, model.backbone.blocks, score_terms(model, tokens), strict=True):
+        attention = block.attention
+        queries, keys = (
+            scheme.turned(attention.heads(linear(normed)), places) for linear in (attention.query, attention.key)
+        )
+        scores = queries @ keys.mT * attention.scale()
+        bias = scheme.score_bias(places, places)
+        assert_same(terms.total, scores if bias is None else scores + bias)
+        assert terms.state_state.abs().max() > 1e-6
+
+
+def test_the_interaction_matrix_gives_the_state_state_term():
+    model = RationalTransductor(tokens_head(), backbone(), injection="input").double()
+    tokens = torch.randint(0, V, (2, 13))
+    matrices = interaction_matrices(model)
+    assert matrices.shape == (2, 2, 4, 4)
+    assert (matrices[1] == 0).all()
+    states, terms = model.rational_head(tokens), score_terms(model, tokens)[0]
+    places = torch.arange(13)[None]
+    stream = model.injection(0, model.backbone.embedded(tokens, Places(places)), states)
+    norm = model.backbone.blocks[0].attention_norm
+    inverse = 1 / (stream.var(-1, unbiased=False) + norm.eps).sqrt()
+    bilinear = torch.einsum("btd,hde,bse->bhts", states, matrices[0], states)
+    assert_same(terms.state_state, bilinear * inverse[:, None, :, None] * inverse[:, None, None, :])
+
+
+def test_stacks_follow_their_equations():
+    """One layer of each stack against the recurrence written as a loop."""
+    for make in (tokens_head, features_head):
+        config = BackboneConfig(vocab_size=V, width=16, layers=1, attention_heads=2)
+        model = StackedTransductor([make()], config).double()
+        tokens = torch.randint(0, V, (2, 9))
+        head, stream = model.heads[0], model.backbone.embedding(tokens)
+        state, states = head.initial_state().expand(2, -1), []
+        for t in range(9):
+            matrix = (
+                head.transitions.table()[tokens[:, t]]
+                if head.transitions.vocab_size
+                else head.transitions.matrices(stream[:, t])
+            )
+            state = (matrix @ state.unsqueeze(-1)).squeeze(-1) + model.inputs[0](stream[:, t])
+            states.append(state)
+        entered = stream + torch.stack(states, 1) @ model.injections[0].projection(0).T
+        out, _ = model.backbone.blocks[0](entered, Places(torch.arange(9)[None]), model.backbone.positions, None)
+        assert_same(model(tokens), model.backbone.readout(model.backbone.final_norm(out)))
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "act"),
+    [
+        (ValueError, "driven by the backbone's 5 tokens; it has state_dim=2, vocab_size=3",
+         lambda: RationalTransductor(RationalHead(CayleyTransitions(vocab_size=3, state_dim=2)), backbone())),
+        (ValueError, "driven by the backbone's 5 tokens", lambda: RationalTransductor(features_head(), backbone())),
+        (TypeError, "head must be a RationalHead", lambda: RationalTransductor(torch.nn.Linear(1, 1), backbone())),
+        (ValueError, "injection must be one of 'deep', 'input', 'none'",
+         lambda: RationalTransductor(tokens_head(), backbone(), injection="late")),
+        (ValueError, "one head per layer, 2; got 1", lambda: StackedTransductor([tokens_head()], backbone())),
+        (ValueError, r"heads\[1\] must be driven by vocab_size=5 or feature_dim=16", lambda: StackedTransductor(
+            [tokens_head(), RationalHead(CayleyTransitions(vocab_size=3, state_dim=2))], backbone())),
+        (ValueError, "width must be a multiple of attention_heads = 3",
+         lambda: BackboneConfig(vocab_size=2, width=16, attention_heads=3)),
+        (ValueError, "layers must be a positive integer", lambda: BackboneConfig(vocab_size=2, layers=0)),
+        (TypeError, "positions must be a position scheme", lambda: BackboneConfig(vocab_size=2, positions="rope")),
+        (TypeError, "attention must be FullAttention", lambda: BackboneConfig(vocab_size=2, attention="full")),
+        (ValueError, r"dropout must lie in \[0, 1\)", lambda: BackboneConfig(vocab_size=2, dropout=1.0)),
+        (ValueError, "even width per attention head", lambda: Transformer(
+            BackboneConfig(vocab_size=2, width=6, attention_heads=2, positions=RotaryPositions()))),
+        (ValueError, "learned positions end at max_length = 4", lambda: Transformer(
+            BackboneConfig(vocab_size=2, positions=LearnedPositions(4)))(torch.zeros(1, 5, dtype=torch.long))),
+        (ValueError, "window must be a positive integer", lambda: SlidingWindow(0)),
+        (ValueError, "act on attention scores need attention", lambda: backbone("rotary", "no_attention")),
+        (ValueError, "max_distance > buckets / 2", lambda: RelativePositions(buckets=8, max_distance=4)),
+    ],
+)  # fmt: skip
+def test_bad_arguments_are_refused_by_name(error, words, act):
+    with pytest.raises(error, match=words):
+        act()
