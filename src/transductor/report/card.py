@@ -1,0 +1,44 @@
+"""A model card on the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from transductor.model.card import ModelCard
+
+__all__ = ["card_view"]
+
+
+def card_view(card: ModelCard) -> Group:
+    """Parameters, families, laws as measured, cost of one step."""
+    frozen = f", {card.frozen:,} frozen" if card.frozen else ""
+    parts = Table(title=f"{card.kind}: {card.parameters:,} parameters{frozen}, {card.dtype}", title_justify="left")
+    parts.add_column("part")
+    parts.add_column("parameters", justify="right")
+    for name, count in card.parts.items():
+        parts.add_row(name, f"{count:,}")
+    views: list[Table | Text] = [parts]
+    for head in card.heads:
+        table = Table(title=f"{head.place}: {head.family}", title_justify="left")
+        table.add_column("law")
+        table.add_column("measured", justify="right")
+        table.add_column("bound", justify="right")
+        table.add_column("holds")
+        for law in head.laws:
+            verdict = Text("yes", style="green") if law.holds else Text(f"NO, {law.witness}", style="bold red")
+            table.add_row(law.claim, f"{law.measured:.1e}", f"{law.bound:.0e}", verdict)
+        if not head.laws:
+            table.add_row("none: the family is unconstrained", "", "", "")
+        table.caption = (
+            f"state of dimension {head.state_dim}, driven by {head.drive}, {head.parameters:,} parameters, "
+            f"{head.step_cost:,} multiply–adds a step"
+        )
+        views.append(table)
+    if not card.heads:
+        views.append(Text("no rational head"))
+    return Group(*views)

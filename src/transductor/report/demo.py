@@ -1,0 +1,82 @@
+"""The demo's table and figure, from its record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from rich.table import Table
+
+from transductor.report.style import COLOURS, LABELS, save_figure, smoothed
+from transductor.results import Record
+
+__all__ = ["demo_figure", "demo_table"]
+
+
+def _spread(values: list[float]) -> str:
+    """Mean, and min–max where there are several seeds."""
+    mean = sum(values) / len(values)
+    if len(values) == 1:
+        return f"{mean:.1%}"
+    return f"{mean:.1%} ({min(values):.1%}–{max(values):.1%})"
+
+
+def demo_table(record: Record) -> Table:
+    """Accuracy by length and model; every position counts."""
+    models: Mapping[str, Any] = record.measurements["models"]
+    training = record.settings["training"]
+    seeds = len(record.settings["seeds"])
+    table = Table(
+        title=f"mod-{record.settings['task']['modulus']} counting, trained at length {training['length']}"
+        + (f", mean (min–max) of {seeds} seeds" if seeds > 1 else "")
+    )
+    table.add_column("evaluated on")
+    for name in models:
+        table.add_column(f"{LABELS[name]}\n{models[name]['parameters']:,} parameters", justify="right")
+    for index, length in enumerate(record.settings["lengths"]):
+        cells = [
+            _spread([run["lengths"][index]["every_position"] for run in model["runs"]]) for model in models.values()
+        ]
+        table.add_row(f"random, length {length}", *cells)
+    longest = max(record.settings["lengths"])
+    where = record.settings["lengths"].index(longest)
+    cells = [_spread([run["lengths"][where]["beyond"] for run in model["runs"]]) for model in models.values()]
+    table.add_row(f"the same beyond {training['length']}", *cells, end_section=True)
+    for kind in next(iter(models.values()))["runs"][0]["adversarial"]:
+        cells = [_spread([run["adversarial"][kind] for run in model["runs"]]) for model in models.values()]
+        table.add_row(f"{kind}, length {longest}", *cells)
+    table.caption = f"every position counts; chance is {record.measurements['chance']:.0%}"
+    return table
+
+
+def demo_figure(record: Record, path: str | Path) -> Path:
+    """Accuracy by position at the longest length, and the training curves."""
+    trained = record.settings["training"]["length"]
+    figure, (by_position, curves) = plt.subplots(1, 2, figsize=(10, 3.6), width_ratios=[1.7, 1], layout="constrained")
+    for name, model in record.measurements["models"].items():
+        for index, run in enumerate(model["runs"]):
+            label = LABELS[name] if index == 0 else None
+            places = range(1, len(run["by_position"]) + 1)
+            by_position.plot(places, smoothed(run["by_position"], 5), color=COLOURS[name], lw=1.8, label=label)
+            steps = [point["step"] for point in run["training"]]
+            accuracies = smoothed([point["accuracy"] for point in run["training"]], 15)
+            curves.plot(steps, accuracies, color=COLOURS[name], lw=1.8)
+    chance = record.measurements["chance"]
+    by_position.axvspan(0, trained, color="0.93", zorder=0)
+    by_position.text(trained + 6, 0.52, f"← trained to {trained}", color="0.35", fontsize=9)
+    for axis in (by_position, curves):
+        axis.axhline(chance, color="0.6", lw=1, ls=":")
+        axis.set_ylim(0, 1.05)
+        axis.spines[["top", "right"]].set_visible(False)
+    by_position.text(len(places), chance - 0.02, "chance", color="0.45", fontsize=9, ha="right", va="top")
+    by_position.set(xlabel="position in the sequence", ylabel="accuracy", xlim=(0, len(places)))
+    by_position.set_title(f"mod-{record.settings['task']['modulus']} counting on unseen random sequences", fontsize=11)
+    by_position.legend(loc="center right", frameon=False)
+    curves.set(xlabel="training step", xlim=(0, max(steps)))
+    curves.set_title(f"training, length {trained}", fontsize=11)
+    return save_figure(figure, path)
