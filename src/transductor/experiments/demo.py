@@ -15,7 +15,7 @@ from transductor.notation import check_positive
 from transductor.results import Record
 from transductor.tasks import ModularCounting
 from transductor.training import TrainingPoint, TrainingSettings, evaluate, evaluate_on, train
-from transductor.transitions import OrthogonalTransitions
+from transductor.transitions import FamilySpec, OrthogonalTransitions, build_family
 
 __all__ = ["DemoStudy", "run_demo"]
 
@@ -37,9 +37,10 @@ class DemoStudy:
     width: int = 32
     layers: int = 2
     attention_heads: int = 4
+    family: str = OrthogonalTransitions.name
     state_dim: int = 8
     lengths: tuple[int, ...] = (50, 100, 200, 500)
-    evaluation_batch: int = 64
+    evaluation_batch: int = 256
     seeds: tuple[int, ...] = (0,)
 
     def __post_init__(self) -> None:
@@ -62,15 +63,18 @@ class DemoStudy:
         """``"transductor"`` or ``"transformer"``."""
         if name == "transformer":
             return Transformer(replace(self.backbone(), positions=SinusoidalPositions()))
-        family = OrthogonalTransitions(vocab_size=self.task.vocab_size, state_dim=self.state_dim)
-        return RationalTransductor(RationalHead(family), self.backbone())
+        spec = FamilySpec(self.family, {"vocab_size": self.task.vocab_size, "state_dim": self.state_dim})
+        return RationalTransductor(RationalHead(build_family(spec)), self.backbone())
 
 
 def run_demo(
-    study: DemoStudy, on_step: OnStep | None = None, device: str = "cpu"
+    study: DemoStudy,
+    on_step: OnStep | None = None,
+    device: str = "cpu",
+    models: tuple[str, ...] = ("transductor", "transformer"),
 ) -> tuple[Record, dict[str, SequenceModel[Any]]]:
-    """Train and judge both models for every seed; returns the record and the models of the first seed."""
-    runs: dict[str, list[dict[str, Any]]] = {"transductor": [], "transformer": []}
+    """Train and judge the models for every seed; returns the record and the models of the first seed."""
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in models}
     kept: dict[str, SequenceModel[Any]] = {}
     for seed in study.seeds:
         for name, outcomes in runs.items():

@@ -17,14 +17,15 @@ __all__ = ["card_view"]
 def card_view(card: ModelCard) -> Group:
     """Parameters, families, laws as measured, cost of one step."""
     frozen = f", {card.frozen:,} frozen" if card.frozen else ""
-    parts = Table(title=f"{card.kind}: {card.parameters:,} parameters{frozen}, {card.dtype}", title_justify="left")
+    parts = Table()
     parts.add_column("part")
     parts.add_column("parameters", justify="right")
     for name, count in card.parts.items():
         parts.add_row(name, f"{count:,}")
-    views: list[Table | Text] = [parts]
+    title = Text(f"{card.kind}: {card.parameters:,} parameters{frozen}, {card.dtype}", style="bold")
+    views: list[Table | Text] = [title, parts]
     for head in card.heads:
-        table = Table(title=f"{head.place}: {head.family}", title_justify="left")
+        table = Table()
         table.add_column("law")
         table.add_column("measured", justify="right")
         table.add_column("bound", justify="right")
@@ -34,11 +35,11 @@ def card_view(card: ModelCard) -> Group:
             table.add_row(law.claim, f"{law.measured:.1e}", f"{law.bound:.0e}", verdict)
         if not head.laws:
             table.add_row("none: the family is unconstrained", "", "", "")
-        table.caption = (
+        details = (
             f"state of dimension {head.state_dim}, driven by {head.drive}, {head.parameters:,} parameters, "
             f"{head.step_cost:,} multiply–adds a step"
         )
-        views.append(table)
+        views += [Text(f"\n{head.place}: {head.family}", style="bold"), Text(details), table]
     if not card.heads:
         views.append(Text("no rational head"))
     return Group(*views)

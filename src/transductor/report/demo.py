@@ -73,7 +73,7 @@ def demo_figure(record: Record, path: str | Path) -> Path:
         axis.axhline(chance, color="0.6", lw=1, ls=":")
         axis.set_ylim(0, 1.05)
         axis.spines[["top", "right"]].set_visible(False)
-    by_position.text(len(places), chance - 0.02, "chance", color="0.45", fontsize=9, ha="right", va="top")
+    by_position.text(len(places) - 4, chance - 0.11, "chance", color="0.45", fontsize=9, ha="right", va="top")
     by_position.set(xlabel="position in the sequence", ylabel="accuracy", xlim=(0, len(places)))
     by_position.set_title(f"mod-{record.settings['task']['modulus']} counting on unseen random sequences", fontsize=11)
     by_position.legend(loc="center right", frameon=False)

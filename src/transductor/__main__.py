@@ -1,0 +1,5 @@
+"""``python -m transductor``."""
+
+from transductor.cli import main
+
+main()

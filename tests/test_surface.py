@@ -1,0 +1,113 @@
+"""The guarded surface: public names, README blocks, quick help, no torch where none is needed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import transductor
+
+ROOT = Path(__file__).parents[1]
+PUBLIC = {
+    "scan",
+    "RationalHead",
+    "UniversalHead",
+    "RandomFeatureHead",
+    "BackboneConfig",
+    "RationalTransductor",
+    "StackedTransductor",
+    "Transformer",
+    "LSTM",
+    "LinearRNN",
+    "save",
+    "load",
+}
+
+
+def run(*arguments, **options):
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True, **options)
+
+
+def test_the_public_names_are_these_and_at_most_twenty():
+    assert set(transductor.__all__) == PUBLIC
+    assert len(PUBLIC) <= 20
+    for name in PUBLIC:
+        assert callable(getattr(transductor, name)), name
+    assert set(dir(transductor)) == PUBLIC | {"__version__"}
+
+
+def test_the_verb_wins_over_its_room():
+    """`transductor.scan` is a function, also after the room of the same name was imported."""
+    code = "import transductor.scan.verb, transductor; from transductor import scan; assert callable(scan), scan"
+    run("-c", code)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'Perceptron'"):
+        _ = transductor.Perceptron
+
+
+@pytest.mark.parametrize("module", ["transductor", "transductor.cli", "transductor.results", "transductor.report"])
+def test_torch_is_not_imported(module):
+    run("-c", f"import sys, {module}; assert 'torch' not in sys.modules")
+
+
+def test_help_answers_at_once():
+    """Best of three processes: what is tested is the import graph, not the machine's mood."""
+    seconds = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        shown = run("-m", "transductor", "--help").stdout
+        seconds.append(time.perf_counter() - begin)
+    assert "demo" in shown
+    assert "info" in shown
+    assert min(seconds) < 0.5
+
+
+def blocks(language):
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [
+        pytest.param(block, id=f"{page.name}-{number}")
+        for page in pages
+        for number, block in enumerate(re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL))
+    ]
+
+
+@pytest.mark.parametrize("block", blocks("python"))
+def test_the_documentation_runs(block, tmp_path):
+    run("-W", "error", "-c", block, cwd=tmp_path)
+
+
+def test_the_first_example_fits_on_the_first_screen():
+    readme = (ROOT / "README.md").read_text().splitlines()
+    first = readme.index("```python")
+    length = readme[first:].index("```") - 1
+    assert length <= 10
+    assert first + length <= 40
+    for command in ("make demo", "make test"):
+        assert any(command in line for line in readme[:40])
+
+
+def test_every_picture_of_the_documentation_exists():
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_link_between_pages_exists():
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"(?<!!)\[[^\]]*\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+            assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_readme_names_every_family():
+    from transductor.transitions import COMPOSITES, FAMILIES
+
+    readme = (ROOT / "README.md").read_text()
+    for family in (*FAMILIES.values(), *COMPOSITES.values()):
+        assert f"`{family.__name__}`" in readme, family.__name__
