@@ -1,4 +1,4 @@
-"""Which orthogonal family should be the default?  Five of them on parity and mod-5, five seeds each.
+"""Which orthogonal family should be the default?  Six of them on parity and mod-5, five seeds each.
 
 The demo's training and backbone; only the head's family changes.  Runs are spread over all cores; writes
 ``results/orthogonal_families.json`` and ``.png``, and prints the table.
@@ -30,7 +30,7 @@ from transductor.results import Record
 from transductor.tasks import ModularCounting
 
 RESULTS = Path(__file__).parent / "results"
-FAMILIES = ["cayley", "signed_cayley", "householder", "exponential", "squared_cayley"]
+FAMILIES = ["cayley", "exponential", "householder", "signed_cayley", "squared_cayley", "orthogonal"]
 MODULI = [2, 5]
 LENGTHS = (50, 500, 2000)
 

@@ -35,7 +35,7 @@ def test_demo_trains_compares_and_writes(tmp_path):
     assert (tmp_path / "figure.png").read_bytes().startswith(PNG)
     shown = invoke("info", str(tmp_path / "transductor"), "--config")
     assert shown.exit_code == 0, shown.output
-    for words in ("26,277 parameters", "squared_cayley", "MᵀM = I", "det M = +1", "64 multiply–adds a step", "yes"):
+    for words in ("26,277 parameters", "rational_head: orthogonal", "MᵀM = I", "64 multiply–adds a step", "yes"):
         assert words in shown.output
     assert '"kind": "TransductorConfig"' in shown.output
 

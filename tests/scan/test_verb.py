@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from benchmarks.peak_memory import PeakMemory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.peak_memory import PeakMemory
 from tests.comparison import assert_same
 from transductor.scan import scan
 from transductor.scan.chunked import plan_chunks

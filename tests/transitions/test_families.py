@@ -110,6 +110,16 @@ class TestTheOrthogonalGroup:
         assert (squared.table()[0] - target).abs().max() < EXACT
 
     @pytest.mark.parametrize("images", list(permutations(range(4))))
+    def test_every_permutation_is_reached_by_the_default(self, images):
+        """Signs carry the determinant, the squared Cayley map the rotation that is left."""
+        target = permutation_matrix(images)
+        family = OrthogonalTransitions(state_dim=4, vocab_size=1, negatives=int(torch.linalg.det(target) < 0)).double()
+        quarter = torch.linalg.matrix_exp(skew_logarithm(target * family.signs) / 2)
+        eye = torch.eye(4, dtype=torch.float64)
+        set_raw(family, upper(torch.linalg.solve(quarter + eye, quarter - eye)))
+        assert (family.table()[0] - target).abs().max() < EXACT
+
+    @pytest.mark.parametrize("images", list(permutations(range(4))))
     def test_every_permutation_is_a_signed_cayley_matrix(self, images):
         target = permutation_matrix(images)
         eye = torch.eye(4, dtype=torch.float64)
@@ -142,9 +152,10 @@ class TestTheOrthogonalGroup:
             assert tuple(images) in reached
 
     def test_the_default_reaches_eigenvalue_minus_one_and_pure_cayley_does_not(self):
-        quarter_turn = torch.tensor([1.0])
-        default = set_raw(OrthogonalTransitions(state_dim=2, vocab_size=1).double(), quarter_turn)
-        assert (default.table()[0] + torch.eye(2)).abs().max() < EXACT
+        flip = set_raw(OrthogonalTransitions(state_dim=2, vocab_size=1).double(), torch.tensor([0.0]))
+        assert torch.equal(flip.table()[0], torch.diag(torch.tensor([1.0, -1.0], dtype=torch.float64)))
+        half_turn = set_raw(OrthogonalTransitions(state_dim=2, vocab_size=1, negatives=0).double(), torch.tensor([1.0]))
+        assert (half_turn.table()[0] + torch.eye(2)).abs().max() < EXACT
         for angle in (1.0, 10.0, 1e4):
             plain = set_raw(CayleyTransitions(state_dim=2, vocab_size=1).double(), torch.tensor([angle]))
             assert torch.linalg.svdvals(plain.table()[0] + torch.eye(2)).min() > 1e-5
@@ -203,7 +214,7 @@ class TestParameterCounts:
 
     @pytest.mark.parametrize(
         ("name", "count"),
-        [("dense", 64), ("cayley", 28), ("squared_cayley", 28), ("exponential", 28), ("signed_cayley", 28),
+        [("dense", 64), ("cayley", 28), ("orthogonal", 28), ("squared_cayley", 28), ("exponential", 28), ("signed_cayley", 28),
          ("scaled_cayley", 29), ("diagonal", 8), ("dplr", 24), ("householder", 32), ("stochastic", 64),
          ("toeplitz", 15), ("hankel", 15), ("butterfly", 48), ("affine", 56), ("random", 0), ("permutation", 0)],
     )  # fmt: skip

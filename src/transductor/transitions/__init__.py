@@ -19,6 +19,7 @@ from transductor.transitions.exponential import ExponentialTransitions
 from transductor.transitions.hankel import HankelTransitions
 from transductor.transitions.householder import HouseholderTransitions
 from transductor.transitions.laws import Law, certify_laws
+from transductor.transitions.orthogonal import OrthogonalTransitions
 from transductor.transitions.permutation import PermutationTransitions
 from transductor.transitions.random import RandomTransitions
 from transductor.transitions.scaled_cayley import ScaledCayleyTransitions
@@ -82,6 +83,7 @@ FAMILIES: Final[dict[str, type[TransitionFamily]]] = {
         PermutationTransitions,
         SinkhornTransitions,
         DPLRTransitions,
+        OrthogonalTransitions,
         CayleyTransitions,
         ScaledCayleyTransitions,
         SquaredCayleyTransitions,
@@ -101,9 +103,6 @@ FAMILIES: Final[dict[str, type[TransitionFamily]]] = {
 COMPOSITES: Final[dict[str, type[TransitionFamily]]] = {
     family.name: family for family in (DirectSum, TensorProduct, Cascade, SpectralCap)
 }
-
-# The default orthogonal family: reaches eigenvalue −1 in the interior and trains well.
-OrthogonalTransitions = SquaredCayleyTransitions
 
 
 def build_family(spec: FamilySpec) -> TransitionFamily:

@@ -22,8 +22,8 @@ class CayleyTransitions(ChartedFamily):
 
     The limit of this family: −1 is never an eigenvalue, because ``C(A) + I = 2(I − A)⁻¹`` is invertible.  No
     pure Cayley head of any dimension decides parity with an affine threshold at all lengths.
-    :class:`SquaredCayleyTransitions` reaches every rotation, :class:`SignedCayleyTransitions` every
-    orthogonal matrix.
+    :class:`SquaredCayleyTransitions` reaches every rotation, :class:`OrthogonalTransitions` every orthogonal
+    matrix.
     """
 
     name = "cayley"

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["cayley", "skew", "skew_dim", "small_rotation"]
+__all__ = ["cayley", "skew", "skew_dim", "small_rotation", "start_signs"]
 
 
 def skew_dim(state_dim: int) -> int:
@@ -37,3 +37,12 @@ def small_rotation(state_dim: int, slope: float) -> float:
     A skew matrix with entries of deviation s has norm about 2s√d.
     """
     return 0.15 / (slope * math.sqrt(state_dim))
+
+
+def start_signs(state_dim: int, vocab_size: int | None, negatives: int) -> Tensor:
+    """``(V, D)`` (features: ``(D)``) of ones, the last ``negatives`` coordinates −1."""
+    if not (isinstance(negatives, int) and 0 <= negatives <= state_dim):
+        raise ValueError(f"negatives must be an integer in [0, state_dim = {state_dim}]; got {negatives!r}")
+    signs = torch.ones(state_dim)
+    signs[state_dim - negatives :] = -1
+    return signs if vocab_size is None else signs.repeat(vocab_size, 1)

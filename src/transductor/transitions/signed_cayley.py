@@ -11,7 +11,7 @@ from torch import Tensor
 from transductor.notation import check_positive
 from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import Law, Orthogonal
-from transductor.transitions.rotations import cayley, skew, skew_dim, small_rotation
+from transductor.transitions.rotations import cayley, skew, skew_dim, small_rotation, start_signs
 
 __all__ = ["SignedCayleyTransitions"]
 
@@ -41,8 +41,6 @@ class SignedCayleyTransitions(ChartedFamily):
         init_scale: float | None = None,
     ) -> None:
         check_positive("state_dim", state_dim)
-        if not (isinstance(negatives, int) and 0 <= negatives <= state_dim):
-            raise ValueError(f"negatives must be an integer in [0, state_dim = {state_dim}]; got {negatives!r}")
         super().__init__(
             state_dim=state_dim,
             vocab_size=vocab_size,
@@ -51,9 +49,7 @@ class SignedCayleyTransitions(ChartedFamily):
             origin=torch.zeros(skew_dim(state_dim)),
         )
         self.negatives = negatives
-        signs = torch.ones(state_dim)
-        signs[state_dim - negatives :] = -1
-        self.register_buffer("signs", signs if vocab_size is None else signs.repeat(vocab_size, 1))
+        self.register_buffer("signs", start_signs(state_dim, vocab_size, negatives))
 
     def chart(self, raw: Tensor) -> Tensor:
         """The Cayley transform with signed columns."""

@@ -18,11 +18,11 @@ __all__ = ["SquaredCayleyTransitions"]
 
 @final
 class SquaredCayleyTransitions(ChartedFamily):
-    """``C(A)²``: the default orthogonal family.
+    """``C(A)²``: all of SO(d).
 
-    Every rotation is the square of one without eigenvalue −1, so all of SO(d) is reached in the interior: a
-    half turn sits at ‖A‖ = 1, not at infinity as for the plain Cayley map.  det −1 is not reached; give the
-    state one more dimension, or use :class:`SignedCayleyTransitions`.
+    Every rotation is the square of one without eigenvalue −1, so it is reached in the interior: a half turn sits
+    at ‖A‖ = 1, not at infinity as for the plain Cayley map.  det −1 is not reached; give the state one more
+    dimension, or use :class:`OrthogonalTransitions`, which adds signs.
     """
 
     name = "squared_cayley"
