@@ -97,8 +97,8 @@ def main():
     for modulus in MODULI:
         for family in FAMILIES:
             chosen = [run for run in runs if (run["family"], run["modulus"]) == (family, modulus)]
-            steps = [run["first_perfect_batch"] for run in chosen]
-            solved = "never" if None in steps else f"{min(steps)}–{max(steps)}"
+            steps = [run["first_perfect_batch"] for run in chosen if run["first_perfect_batch"]]
+            solved = f"{len(steps)}/{len(chosen)} seeds" + (f", {min(steps)}–{max(steps)}" if steps else "")
             cells = [spread([run["accuracy"][str(length)] for run in chosen]) for length in LENGTHS]
             worst = spread([min(run["adversarial"].values()) for run in chosen])
             table.add_row(f"mod {modulus}", family, solved, *cells, worst)

@@ -70,7 +70,7 @@ def test_help_answers_at_once():
 
 
 def blocks(language):
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
     return [
         pytest.param(block, id=f"{page.name}-{number}")
         for page in pages

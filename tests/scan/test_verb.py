@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.comparison import assert_same
 from transductor.scan import scan
-from transductor.scan.chunked import plan_chunks
+from transductor.scan.plan import plan_chunks
 
 
 def rotations(symbols=4, dim=3, dtype=torch.float64):

@@ -11,6 +11,7 @@ from torch import Tensor
 from transductor.notation import check_token_ids, one_of, working_dtype
 from transductor.scan.chunked import chunked
 from transductor.scan.kogge_stone import kogge_stone
+from transductor.scan.plan import kogge_stone_microseconds, plan_chunks
 from transductor.scan.problem import Problem
 from transductor.scan.reference import reference
 from transductor.scan.semirings import SEMIRINGS, Semiring
@@ -111,7 +112,7 @@ def scan(
         problem = _checked(
             transitions, tokens, bias, token_bias, initial_state, mask, lengths, cu_seqlens, ring, batched
         )
-        states = BACKENDS["chunked" if backend == "auto" else backend](problem)
+        states = BACKENDS[_quickest(problem) if backend == "auto" else backend](problem)
         final = _final(problem, states) if return_final else None
     states = states.to(transitions.dtype)
     if not batched:
@@ -120,6 +121,20 @@ def scan(
         return states
     final = final.to(transitions.dtype)
     return states, final if batched or cu_seqlens is not None else final.squeeze(0)
+
+
+# Kogge–Stone holds a matrix per position; `auto` takes it only where that is at most a megabyte.
+_SMALL = 1 << 18
+
+
+def _quickest(problem: Problem) -> str:
+    """The backend `auto` stands for: chunks, or for short and few sequences the doubling scan."""
+    batch, time, dim = problem.batch, problem.time, problem.state_dim
+    if problem.semiring.name != "real" or time < 2 or batch * time * dim**2 > _SMALL:
+        return "chunked"
+    symbols = None if problem.tokens is None else problem.matrices.shape[0]
+    plan = plan_chunks(batch, time, dim, symbols, additive=problem.bias is not None)
+    return "kogge_stone" if kogge_stone_microseconds(batch, time, dim) < plan.microseconds else "chunked"
 
 
 def _final(problem: Problem, states: Tensor) -> Tensor:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import final
 
 import torch
 from torch import Tensor
 
-from transductor.notation import check_positive
 from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import AffineRow, Law
 
@@ -23,24 +21,10 @@ class AffineTransitions(ChartedFamily):
     """
 
     name = "affine"
-    chart_lipschitz = 1.0
 
-    def __init__(
-        self,
-        *,
-        state_dim: int,
-        vocab_size: int | None = None,
-        feature_dim: int | None = None,
-        init_scale: float | None = None,
-    ) -> None:
-        check_positive("state_dim", state_dim)
-        super().__init__(
-            state_dim=state_dim,
-            vocab_size=vocab_size,
-            feature_dim=feature_dim,
-            init_scale=0.1 / math.sqrt(state_dim) if init_scale is None else init_scale,
-            origin=torch.eye(state_dim)[:-1].flatten(),
-        )
+    def origin(self) -> Tensor:
+        """A = I, b = 0."""
+        return torch.eye(self.state_dim)[:-1].flatten()
 
     def chart(self, raw: Tensor) -> Tensor:
         """Entries of all rows but the last."""
@@ -51,6 +35,10 @@ class AffineTransitions(ChartedFamily):
     def start_from(self, raw: Tensor) -> Tensor:
         """The last coordinate is 1."""
         return torch.cat((raw[:-1], torch.ones_like(raw[-1:])))
+
+    def lipschitz_of_chart(self) -> float | None:
+        """The chart places numbers."""
+        return 1.0
 
     def laws(self) -> tuple[Law, ...]:
         """The last coordinate is kept."""

@@ -151,33 +151,45 @@ class _FeatureSource(nn.Module):
 class ChartedFamily(TransitionFamily):
     """A family whose matrices are a fixed map, the chart, of P raw numbers.
 
-    The raw numbers come from a row per token or from an affine map of features; ``origin`` is where they
-    start, up to noise of ``init_scale``.
+    The raw numbers come from a row per token or from an affine map of features.  A family with options of its
+    own sets them before it calls this constructor, because :meth:`origin` may read them.
+
+    Args:
+        state_dim: d.
+        vocab_size: Driven by tokens; or
+        feature_dim: driven by features.
+        init_scale: Noise of the raw numbers around their origin at the start.
     """
 
     options: ClassVar[tuple[str, ...]] = ()
-    # Frobenius Lipschitz constant of the chart, where there is one.
-    chart_lipschitz: float | None = None
 
     def __init__(
         self,
         *,
         state_dim: int,
-        vocab_size: int | None,
-        feature_dim: int | None,
-        init_scale: float,
-        origin: Tensor,
+        vocab_size: int | None = None,
+        feature_dim: int | None = None,
+        init_scale: float | None = None,
     ) -> None:
         super().__init__(state_dim=state_dim, vocab_size=vocab_size, feature_dim=feature_dim)
-        if not (isinstance(init_scale, (int, float)) and math.isfinite(init_scale) and init_scale >= 0):
+        scale = self.default_scale() if init_scale is None else init_scale
+        if not (isinstance(scale, (int, float)) and math.isfinite(scale) and scale >= 0):
             raise ValueError(f"init_scale must be a finite number ≥ 0; got {init_scale!r}")
-        self.init_scale = init_scale
+        self.init_scale = scale
         self.source: nn.Module
         if vocab_size is not None:
-            self.source = _TokenSource(vocab_size, origin, init_scale)
+            self.source = _TokenSource(vocab_size, self.origin(), scale)
         else:
             assert feature_dim is not None
-            self.source = _FeatureSource(feature_dim, origin, init_scale)
+            self.source = _FeatureSource(feature_dim, self.origin(), scale)
+
+    @abstractmethod
+    def origin(self) -> Tensor:
+        """Where the raw numbers ``(P)`` start, up to noise: the chart of it is :meth:`start_matrix`."""
+
+    def default_scale(self) -> float:
+        """The noise at the start when ``init_scale`` is not given: ‖M − start‖₂ is about 0.2 for d² free entries."""
+        return 0.1 / math.sqrt(self.state_dim)
 
     @abstractmethod
     def chart(self, raw: Tensor) -> Tensor:
@@ -207,12 +219,17 @@ class ChartedFamily(TransitionFamily):
         factors = self.factors(self.raw_numbers(None))
         return lambda state, tokens: self.act(state, *(factor[tokens] for factor in factors))
 
+    def lipschitz_of_chart(self) -> float | None:
+        """The chart's Lipschitz constant in the Frobenius norm, where there is one."""
+        return None
+
     def lipschitz_bound(self) -> float | None:
         """The chart's constant times the norm of the feature map."""
-        if self.chart_lipschitz is None or not isinstance(self.source, _FeatureSource):
+        constant = self.lipschitz_of_chart()
+        if constant is None or not isinstance(self.source, _FeatureSource):
             return None
         weight = self.source.projection.weight.detach().double()
-        return self.chart_lipschitz * (float(torch.linalg.matrix_norm(weight, 2)) if weight.numel() else 0.0)
+        return constant * (float(torch.linalg.matrix_norm(weight, 2)) if weight.numel() else 0.0)
 
     def spec(self) -> FamilySpec:
         """Name, sizes and options as they are now."""

@@ -38,22 +38,25 @@ class BlockSparseTransitions(ChartedFamily):
         init_scale: float | None = None,
     ) -> None:
         check_positive("block_size", block_size)
-        check_positive("state_dim", state_dim)
         if not (isinstance(bandwidth, int) and bandwidth >= 0):
             raise ValueError(f"bandwidth must be an integer ≥ 0; got {bandwidth!r}")
         check_spectral_cap(spectral_cap)
-        block = torch.arange(state_dim) // block_size
-        allowed = (block[:, None] - block).abs() <= bandwidth
-        reach = min(state_dim, (2 * bandwidth + 1) * block_size)
-        super().__init__(
-            state_dim=state_dim,
-            vocab_size=vocab_size,
-            feature_dim=feature_dim,
-            init_scale=0.1 / math.sqrt(reach) if init_scale is None else init_scale,
-            origin=torch.eye(state_dim)[allowed],
-        )
         self.block_size, self.bandwidth, self.spectral_cap = block_size, bandwidth, spectral_cap
-        self.register_buffer("allowed", allowed, persistent=False)
+        super().__init__(state_dim=state_dim, vocab_size=vocab_size, feature_dim=feature_dim, init_scale=init_scale)
+        self.register_buffer("allowed", self.pattern(), persistent=False)
+
+    def pattern(self) -> Tensor:
+        """``(D, D)``, true where entries may be."""
+        block = torch.arange(self.state_dim) // self.block_size
+        return (block[:, None] - block).abs() <= self.bandwidth
+
+    def origin(self) -> Tensor:
+        """The identity."""
+        return torch.eye(self.state_dim)[self.pattern()]
+
+    def default_scale(self) -> float:
+        """By the entries of a row."""
+        return 0.1 / math.sqrt(min(self.state_dim, (2 * self.bandwidth + 1) * self.block_size))
 
     def chart(self, raw: Tensor) -> Tensor:
         """Entries placed in their blocks."""

@@ -7,7 +7,6 @@ from typing import final
 import torch
 from torch import Tensor
 
-from transductor.notation import check_positive
 from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import ButterflyRank, Law, SpectralNorm
 from transductor.transitions.spectral import check_spectral_cap, spectral_scale
@@ -32,26 +31,31 @@ class ButterflyTransitions(ChartedFamily):
         vocab_size: int | None = None,
         feature_dim: int | None = None,
         spectral_cap: float = 1.0,
-        init_scale: float = 0.03,
+        init_scale: float | None = None,
     ) -> None:
         check_spectral_cap(spectral_cap)
-        check_positive("state_dim", state_dim)
-        levels = max(1, (state_dim - 1).bit_length())
-        origin = torch.zeros(levels, state_dim, 2)
-        origin[..., 0] = 1
-        super().__init__(
-            state_dim=state_dim,
-            vocab_size=vocab_size,
-            feature_dim=feature_dim,
-            init_scale=init_scale,
-            origin=origin.flatten(),
-        )
-        self.levels, self.spectral_cap = levels, spectral_cap
-        strides = 2 ** torch.arange(levels)
+        self.spectral_cap = spectral_cap
+        super().__init__(state_dim=state_dim, vocab_size=vocab_size, feature_dim=feature_dim, init_scale=init_scale)
+        strides = 2 ** torch.arange(self.levels)
         partners = torch.arange(state_dim) ^ strides[:, None]
         alone = partners >= state_dim
         self.register_buffer("partners", partners.where(~alone, torch.arange(state_dim)), persistent=False)
         self.register_buffer("paired", ~alone, persistent=False)
+
+    @property
+    def levels(self) -> int:
+        """⌈log₂ d⌉, at least one."""
+        return max(1, (self.state_dim - 1).bit_length())
+
+    def origin(self) -> Tensor:
+        """Every level is the identity."""
+        origin = torch.zeros(self.levels, self.state_dim, 2)
+        origin[..., 0] = 1
+        return origin.flatten()
+
+    def default_scale(self) -> float:
+        """Of a coefficient; log₂ d levels add up."""
+        return 0.03
 
     def _mixed(self, coefficients: Tensor, columns: Tensor) -> Tensor:
         """All levels applied to ``columns (..., D, C)``; coefficients ``(..., levels, D, 2)``."""

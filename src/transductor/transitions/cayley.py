@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import final
 
-import torch
 from torch import Tensor
 
-from transductor.notation import check_positive
-from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import Determinant, Law, Orthogonal
-from transductor.transitions.rotations import cayley, skew, skew_dim, small_rotation
+from transductor.transitions.rotations import SkewFamily, cayley, skew
 
 __all__ = ["CayleyTransitions"]
 
 
 @final
-class CayleyTransitions(ChartedFamily):
+class CayleyTransitions(SkewFamily):
     """``(I + A)(I − A)⁻¹`` with A skew: strictly orthogonal, det +1.
 
     The limit of this family: −1 is never an eigenvalue, because ``C(A) + I = 2(I − A)⁻¹`` is invertible.  No
@@ -27,24 +23,7 @@ class CayleyTransitions(ChartedFamily):
     """
 
     name = "cayley"
-    chart_lipschitz = 2 * math.sqrt(2)
-
-    def __init__(
-        self,
-        *,
-        state_dim: int,
-        vocab_size: int | None = None,
-        feature_dim: int | None = None,
-        init_scale: float | None = None,
-    ) -> None:
-        check_positive("state_dim", state_dim)
-        super().__init__(
-            state_dim=state_dim,
-            vocab_size=vocab_size,
-            feature_dim=feature_dim,
-            init_scale=small_rotation(state_dim, 2) if init_scale is None else init_scale,
-            origin=torch.zeros(skew_dim(state_dim)),
-        )
+    slope = 2
 
     def chart(self, raw: Tensor) -> Tensor:
         """The Cayley transform."""

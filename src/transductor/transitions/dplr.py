@@ -38,17 +38,18 @@ class DPLRTransitions(ChartedFamily):
     ) -> None:
         check_positive("rank", rank)
         check_spectral_cap(spectral_cap)
-        check_positive("state_dim", state_dim)
-        origin = torch.zeros(state_dim, 1 + 2 * rank)
-        origin[:, 0] = 1
-        super().__init__(
-            state_dim=state_dim,
-            vocab_size=vocab_size,
-            feature_dim=feature_dim,
-            init_scale=0.1 / math.sqrt(rank) if init_scale is None else init_scale,
-            origin=origin.flatten(),
-        )
         self.rank, self.spectral_cap = rank, spectral_cap
+        super().__init__(state_dim=state_dim, vocab_size=vocab_size, feature_dim=feature_dim, init_scale=init_scale)
+
+    def origin(self) -> Tensor:
+        """Diagonal 1, U = V = 0."""
+        origin = torch.zeros(self.state_dim, 1 + 2 * self.rank)
+        origin[:, 0] = 1
+        return origin.flatten()
+
+    def default_scale(self) -> float:
+        """U Vᵀ is a sum of r products of two small numbers."""
+        return 0.1 / math.sqrt(self.rank)
 
     def factors(self, raw: Tensor) -> tuple[Tensor, ...]:
         """Diagonal ``(..., D)``, U and V ``(..., D, r)``, the diagonal and U scaled to the cap."""

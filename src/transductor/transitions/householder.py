@@ -36,19 +36,18 @@ class HouseholderTransitions(ChartedFamily):
         init_scale: float | None = None,
     ) -> None:
         check_positive("reflections", reflections)
-        check_positive("state_dim", state_dim)
-        axes = torch.arange(reflections) // 2
-        if reflections % 2:
-            axes = axes.roll(1)
-            axes[0] = 0
-        super().__init__(
-            state_dim=state_dim,
-            vocab_size=vocab_size,
-            feature_dim=feature_dim,
-            init_scale=0.06 / math.sqrt(state_dim) if init_scale is None else init_scale,
-            origin=torch.nn.functional.one_hot(axes % state_dim, state_dim).float().flatten(),
-        )
         self.reflections = reflections
+        super().__init__(state_dim=state_dim, vocab_size=vocab_size, feature_dim=feature_dim, init_scale=init_scale)
+
+    def origin(self) -> Tensor:
+        """Normals along the axes, in equal pairs after the odd one."""
+        odd = self.reflections % 2
+        axes = torch.cat((torch.zeros(odd, dtype=torch.long), torch.arange(self.reflections - odd) // 2))
+        return torch.nn.functional.one_hot(axes % self.state_dim, self.state_dim).float().flatten()
+
+    def default_scale(self) -> float:
+        """Normals of length 1 are tilted by about 0.06."""
+        return 0.06 / math.sqrt(self.state_dim)
 
     def factors(self, raw: Tensor) -> tuple[Tensor, ...]:
         """Unit normals ``(..., k, D)``."""

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from typing import final
 
-import torch
 from torch import Tensor
 
-from transductor.notation import check_positive
-from transductor.transitions.base import ChartedFamily
-from transductor.transitions.laws import Law, Orthogonal
-from transductor.transitions.rotations import cayley, skew, skew_dim, small_rotation, start_signs
+from transductor.transitions.rotations import SignedFamily, cayley, skew
 
 __all__ = ["OrthogonalTransitions"]
 
 
 @final
-class OrthogonalTransitions(ChartedFamily):
+class OrthogonalTransitions(SignedFamily):
     """``C(A)² · diag(±1)``, C the Cayley map: the default orthogonal family.
 
     Every rotation is the square of one without eigenvalue −1, so ``C(A)²`` reaches all of SO(d) at finite A, and
@@ -32,39 +27,9 @@ class OrthogonalTransitions(ChartedFamily):
     """
 
     name = "orthogonal"
-    options = ("negatives",)
-    chart_lipschitz = 4 * math.sqrt(2)
-    signs: Tensor
+    slope = 4
 
-    def __init__(
-        self,
-        *,
-        state_dim: int,
-        vocab_size: int | None = None,
-        feature_dim: int | None = None,
-        negatives: int | None = None,
-        init_scale: float | None = None,
-    ) -> None:
-        check_positive("state_dim", state_dim)
-        super().__init__(
-            state_dim=state_dim,
-            vocab_size=vocab_size,
-            feature_dim=feature_dim,
-            init_scale=small_rotation(state_dim, 4) if init_scale is None else init_scale,
-            origin=torch.zeros(skew_dim(state_dim)),
-        )
-        self.negatives = min(1, state_dim - 1) if negatives is None else negatives
-        self.register_buffer("signs", start_signs(state_dim, vocab_size, self.negatives))
-
-    def chart(self, raw: Tensor) -> Tensor:
-        """The squared Cayley transform with signed columns."""
+    def rotation(self, raw: Tensor) -> Tensor:
+        """The squared Cayley transform."""
         half = cayley(skew(raw, self.state_dim))
-        return (half @ half) * self.signs.to(raw.dtype).unsqueeze(-2)
-
-    def start_matrix(self) -> Tensor:
-        """The signs."""
-        return torch.diag(self.signs if self.signs.ndim == 1 else self.signs[0]).float()
-
-    def laws(self) -> tuple[Law, ...]:
-        """Orthogonal; the determinant is the product of the signs."""
-        return (Orthogonal(),)
+        return half @ half

@@ -8,7 +8,6 @@ from typing import final
 import torch
 from torch import Tensor
 
-from transductor.notation import check_positive
 from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import Law, SpectralNorm
 from transductor.transitions.spectral import check_spectral_cap, spectrally_capped
@@ -36,17 +35,18 @@ class RandomTransitions(ChartedFamily):
         spectral_cap: float = 0.99,
         init_scale: float | None = None,
     ) -> None:
-        check_positive("state_dim", state_dim)
         check_spectral_cap(spectral_cap)
-        super().__init__(
-            state_dim=state_dim,
-            vocab_size=vocab_size,
-            feature_dim=feature_dim,
-            init_scale=1 / math.sqrt(state_dim) if init_scale is None else init_scale,
-            origin=torch.zeros(state_dim**2),
-        )
         self.spectral_cap = spectral_cap
+        super().__init__(state_dim=state_dim, vocab_size=vocab_size, feature_dim=feature_dim, init_scale=init_scale)
         self.requires_grad_(False)
+
+    def origin(self) -> Tensor:
+        """Zero."""
+        return torch.zeros(self.state_dim**2)
+
+    def default_scale(self) -> float:
+        """Singular values up to about 2 before the cap."""
+        return 1 / math.sqrt(self.state_dim)
 
     def chart(self, raw: Tensor) -> Tensor:
         """Entries, capped."""

@@ -8,16 +8,14 @@ from typing import final
 import torch
 from torch import Tensor
 
-from transductor.notation import check_positive
-from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import Law, ScaledOrthogonal
-from transductor.transitions.rotations import cayley, skew, skew_dim, small_rotation
+from transductor.transitions.rotations import SkewFamily, cayley, skew
 
 __all__ = ["ScaledCayleyTransitions"]
 
 
 @final
-class ScaledCayleyTransitions(ChartedFamily):
+class ScaledCayleyTransitions(SkewFamily):
     """``g · C(A)`` with a learned gain ``g = σ(θ)`` per token (or feature): ‖M‖ = g.
 
     The paper's decay regime, starting at g = 0.95; its conservation regime g = 1 is
@@ -25,31 +23,19 @@ class ScaledCayleyTransitions(ChartedFamily):
     """
 
     name = "scaled_cayley"
+    slope = 2
 
-    def __init__(
-        self,
-        *,
-        state_dim: int,
-        vocab_size: int | None = None,
-        feature_dim: int | None = None,
-        init_scale: float | None = None,
-    ) -> None:
-        check_positive("state_dim", state_dim)
-        origin = torch.zeros(skew_dim(state_dim) + 1)
-        origin[-1] = math.log(0.95 / 0.05)
-        # d(gC) = dg C + g dC with ‖C‖_F = √d, |g| ≤ 1, |g'| ≤ 1/4.
-        self.chart_lipschitz = math.sqrt(state_dim / 16 + 8)
-        super().__init__(
-            state_dim=state_dim,
-            vocab_size=vocab_size,
-            feature_dim=feature_dim,
-            init_scale=small_rotation(state_dim, 2) if init_scale is None else init_scale,
-            origin=origin,
-        )
+    def origin(self) -> Tensor:
+        """A = 0, and σ(θ) = 0.95 as the last number."""
+        return torch.cat((super().origin(), torch.tensor([math.log(0.95 / 0.05)])))
 
     def chart(self, raw: Tensor) -> Tensor:
         """Gain times rotation."""
         return torch.sigmoid(raw[..., -1, None, None]) * cayley(skew(raw[..., :-1], self.state_dim))
+
+    def lipschitz_of_chart(self) -> float | None:
+        """d(gC) = dg C + g dC with ‖C‖_F = √d, g ≤ 1, g' ≤ 1/4."""
+        return math.sqrt(self.state_dim / 16 + 8)
 
     def laws(self) -> tuple[Law, ...]:
         """A rotation up to a gain in (0, 1)."""

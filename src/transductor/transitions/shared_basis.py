@@ -32,30 +32,30 @@ class SharedBasisTransitions(ChartedFamily):
         vocab_size: int | None = None,
         feature_dim: int | None = None,
         basis_size: int = 4,
-        init_scale: float = 0.05,
+        init_scale: float | None = None,
     ) -> None:
         check_positive("basis_size", basis_size)
-        check_positive("state_dim", state_dim)
-        super().__init__(
-            state_dim=state_dim,
-            vocab_size=vocab_size,
-            feature_dim=feature_dim,
-            init_scale=init_scale,
-            origin=torch.eye(basis_size)[0],
-        )
         self.basis_size = basis_size
+        super().__init__(state_dim=state_dim, vocab_size=vocab_size, feature_dim=feature_dim, init_scale=init_scale)
         noise = torch.randn(basis_size, state_dim, state_dim) / math.sqrt(state_dim)
-        noise[0] = init_scale * noise[0] / 2 + torch.eye(state_dim)
+        noise[0] = self.init_scale * noise[0] / 2 + torch.eye(state_dim)
         self.basis = nn.Parameter(noise)
+
+    def origin(self) -> Tensor:
+        """Only the first basis matrix."""
+        return torch.eye(self.basis_size)[0]
+
+    def default_scale(self) -> float:
+        """Of a coefficient; basis matrices have norm about 2."""
+        return 0.05
 
     def chart(self, raw: Tensor) -> Tensor:
         """The mixture."""
         return torch.einsum("...k,kij->...ij", raw, self.basis.to(raw.dtype))
 
-    def lipschitz_bound(self) -> float | None:
+    def lipschitz_of_chart(self) -> float | None:
         """Linear in the coefficients: the norm of the flattened basis."""
-        self.chart_lipschitz = float(torch.linalg.matrix_norm(self.basis.detach().double().flatten(1), 2))
-        return super().lipschitz_bound()
+        return float(torch.linalg.matrix_norm(self.basis.detach().double().flatten(1), 2))
 
     def laws(self) -> tuple[Law, ...]:
         """All matrices lie in the span of the basis."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import final
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 from transductor.notation import check_positive
 from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import DoublyStochastic, Law, SpectralNorm
+from transductor.transitions.stochastic import staying_logits
 
 __all__ = ["SinkhornTransitions", "doubly_stochastic"]
 
@@ -55,23 +55,21 @@ class SinkhornTransitions(ChartedFamily):
         temperature: float = 1.0,
         iterations: int = 20,
         identity_weight: float = 0.9,
-        init_scale: float = 0.1,
+        init_scale: float | None = None,
     ) -> None:
-        check_positive("state_dim", state_dim)
         check_positive("iterations", iterations)
         if not temperature > 0:
             raise ValueError(f"temperature must be a positive number; got {temperature!r}")
-        if not 0 < identity_weight < 1:
-            raise ValueError(f"identity_weight must lie in (0, 1); got {identity_weight!r}")
-        stay = math.log(identity_weight / (1 - identity_weight) * max(1, state_dim - 1))
-        super().__init__(
-            state_dim=state_dim,
-            vocab_size=vocab_size,
-            feature_dim=feature_dim,
-            init_scale=init_scale,
-            origin=(stay * temperature * torch.eye(state_dim)).flatten(),
-        )
         self.temperature, self.iterations, self.identity_weight = temperature, iterations, identity_weight
+        super().__init__(state_dim=state_dim, vocab_size=vocab_size, feature_dim=feature_dim, init_scale=init_scale)
+
+    def origin(self) -> Tensor:
+        """Logits that give staying put its weight."""
+        return self.temperature * staying_logits(self.state_dim, self.identity_weight)
+
+    def default_scale(self) -> float:
+        """Of a logit, whatever d."""
+        return 0.1
 
     def chart(self, raw: Tensor) -> Tensor:
         """Logits to the Birkhoff polytope."""

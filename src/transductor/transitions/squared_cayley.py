@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import final
 
-import torch
 from torch import Tensor
 
-from transductor.notation import check_positive
-from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import Determinant, Law, Orthogonal
-from transductor.transitions.rotations import cayley, skew, skew_dim, small_rotation
+from transductor.transitions.rotations import SkewFamily, cayley, skew
 
 __all__ = ["SquaredCayleyTransitions"]
 
 
 @final
-class SquaredCayleyTransitions(ChartedFamily):
+class SquaredCayleyTransitions(SkewFamily):
     """``C(A)²``: all of SO(d).
 
     Every rotation is the square of one without eigenvalue −1, so it is reached in the interior: a half turn sits
@@ -26,24 +22,7 @@ class SquaredCayleyTransitions(ChartedFamily):
     """
 
     name = "squared_cayley"
-    chart_lipschitz = 4 * math.sqrt(2)
-
-    def __init__(
-        self,
-        *,
-        state_dim: int,
-        vocab_size: int | None = None,
-        feature_dim: int | None = None,
-        init_scale: float | None = None,
-    ) -> None:
-        check_positive("state_dim", state_dim)
-        super().__init__(
-            state_dim=state_dim,
-            vocab_size=vocab_size,
-            feature_dim=feature_dim,
-            init_scale=small_rotation(state_dim, 4) if init_scale is None else init_scale,
-            origin=torch.zeros(skew_dim(state_dim)),
-        )
+    slope = 4
 
     def chart(self, raw: Tensor) -> Tensor:
         """The square of the Cayley transform."""

@@ -8,11 +8,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from transductor.notation import check_positive
 from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import ColumnStochastic, Law
 
-__all__ = ["StochasticTransitions", "softmax_or_argmax"]
+__all__ = ["StochasticTransitions", "softmax_or_argmax", "staying_logits"]
 
 
 def softmax_or_argmax(logits: Tensor, temperature: float, dim: int) -> Tensor:
@@ -21,6 +20,13 @@ def softmax_or_argmax(logits: Tensor, temperature: float, dim: int) -> Tensor:
         return torch.softmax(logits / temperature, dim)
     hard = torch.zeros_like(logits)
     return hard.scatter(dim, logits.argmax(dim, keepdim=True), 1.0)
+
+
+def staying_logits(state_dim: int, weight: float) -> Tensor:
+    """``(D·D)`` logits whose softmax puts ``weight`` on the diagonal and shares the rest."""
+    if not 0 < weight < 1:
+        raise ValueError(f"identity_weight must lie in (0, 1); got {weight!r}")
+    return (math.log(weight / (1 - weight) * max(1, state_dim - 1)) * torch.eye(state_dim)).flatten()
 
 
 @final
@@ -47,22 +53,20 @@ class StochasticTransitions(ChartedFamily):
         feature_dim: int | None = None,
         temperature: float = 1.0,
         identity_weight: float = 0.9,
-        init_scale: float = 0.1,
+        init_scale: float | None = None,
     ) -> None:
-        check_positive("state_dim", state_dim)
         if not 0 <= temperature < float("inf"):
             raise ValueError(f"temperature must be a finite number ≥ 0; got {temperature!r}")
-        if not 0 < identity_weight < 1:
-            raise ValueError(f"identity_weight must lie in (0, 1); got {identity_weight!r}")
-        stay = math.log(identity_weight / (1 - identity_weight) * max(1, state_dim - 1))
-        super().__init__(
-            state_dim=state_dim,
-            vocab_size=vocab_size,
-            feature_dim=feature_dim,
-            init_scale=init_scale,
-            origin=((temperature or 1.0) * stay * torch.eye(state_dim)).flatten(),
-        )
         self.temperature, self.identity_weight = temperature, identity_weight
+        super().__init__(state_dim=state_dim, vocab_size=vocab_size, feature_dim=feature_dim, init_scale=init_scale)
+
+    def origin(self) -> Tensor:
+        """Logits that give staying put its weight."""
+        return (self.temperature or 1.0) * staying_logits(self.state_dim, self.identity_weight)
+
+    def default_scale(self) -> float:
+        """Of a logit, whatever d."""
+        return 0.1
 
     def chart(self, raw: Tensor) -> Tensor:
         """Softmax over ``to``."""
@@ -72,10 +76,9 @@ class StochasticTransitions(ChartedFamily):
         """A distribution."""
         return softmax_or_argmax(raw, self.temperature, -1)
 
-    def lipschitz_bound(self) -> float | None:
+    def lipschitz_of_chart(self) -> float | None:
         """The Jacobian of a softmax has norm at most 1/2."""
-        self.chart_lipschitz = 0.5 / self.temperature if self.temperature else None
-        return super().lipschitz_bound()
+        return 0.5 / self.temperature if self.temperature else None
 
     def laws(self) -> tuple[Law, ...]:
         """Columns are distributions."""

@@ -1,0 +1,53 @@
+"""What Toeplitz and Hankel matrices have in common: 2d − 1 numbers spread along diagonals."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+
+from transductor.transitions.base import ChartedFamily
+from transductor.transitions.spectral import check_spectral_cap, spectrally_capped
+
+__all__ = ["StripedFamily"]
+
+
+class StripedFamily(ChartedFamily):
+    """``M[i, j] = m[places[i, j]]``, capped at ``spectral_cap``; starts with only the middle number 1."""
+
+    options = ("spectral_cap",)
+
+    def __init__(
+        self,
+        *,
+        state_dim: int,
+        vocab_size: int | None = None,
+        feature_dim: int | None = None,
+        spectral_cap: float = 1.0,
+        init_scale: float | None = None,
+    ) -> None:
+        check_spectral_cap(spectral_cap)
+        self.spectral_cap = spectral_cap
+        super().__init__(state_dim=state_dim, vocab_size=vocab_size, feature_dim=feature_dim, init_scale=init_scale)
+        rows = torch.arange(state_dim)
+        self.register_buffer("places", self.places_of(rows[:, None], rows), persistent=False)
+
+    @staticmethod
+    @abstractmethod
+    def places_of(rows: Tensor, columns: Tensor) -> Tensor:
+        """Which number stands at (i, j), relative to the smallest."""
+
+    def origin(self) -> Tensor:
+        """The middle number is 1."""
+        origin = torch.zeros(2 * self.state_dim - 1)
+        origin[self.state_dim - 1] = 1
+        return origin
+
+    def chart(self, raw: Tensor) -> Tensor:
+        """Numbers spread along their diagonals."""
+        return spectrally_capped(raw[..., self.get_buffer("places")], self.spectral_cap)
+
+    def start_matrix(self) -> Tensor:
+        """The chart of the origin."""
+        return self.chart(self.origin().to(self.get_buffer("places").device)).cpu()
