@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from transductor.scan import scan
+from transductor.recurrence import scan
 
 STATUS = Path("/proc/self/status")
 

@@ -5,6 +5,7 @@ Writes ``results/scan_cpu.json`` and ``results/scan_cpu.png``; prints the ratios
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import time
@@ -20,9 +21,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from transductor.recurrence import scan
 from transductor.report.style import save_figure
 from transductor.results import Record
-from transductor.scan import scan
 
 RESULTS = Path(__file__).parent / "results"
 DIM, SYMBOLS = 16, 8
@@ -92,6 +93,7 @@ def measured(steps):
             for act in (forward, forward_backward):
                 if "loop" in name and steps > 8192 and repeat > 3:
                     continue  # seconds each; three samples are enough
+                gc.collect()  # nobody pays for another's garbage
                 begin = time.perf_counter()
                 act(contender, *inputs)
                 if repeat:  # the first round warms up

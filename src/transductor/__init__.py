@@ -20,12 +20,12 @@ if TYPE_CHECKING:
         load,
         save,
     )
-    from transductor.scan import scan
+    from transductor.recurrence import scan
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "scan": "transductor.scan",
+    "scan": "transductor.recurrence",
     "RationalHead": "transductor.heads",
     "UniversalHead": "transductor.heads",
     "RandomFeatureHead": "transductor.heads",
@@ -58,9 +58,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'transductor' has no attribute {name!r}")
-    home = import_module(_HOME[name])
-    # `transductor.scan` is also a room; the verb must win over the submodule import.
-    value = getattr(home, name)
+    value = getattr(import_module(_HOME[name]), name)
     globals()[name] = value
     return value
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.comparison import assert_same
 from transductor.configuration import from_json, to_json
 from transductor.heads import HEADS, RandomFeatureHead, RationalHead, UniversalHead, build_head
-from transductor.scan import scan
+from transductor.recurrence import scan
 from transductor.transitions import (
     Cascade,
     CayleyTransitions,

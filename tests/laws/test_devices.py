@@ -8,7 +8,7 @@ import torch
 from tests.comparison import assert_same
 from tests.laws.test_models import MODELS, V
 from tests.laws.test_scan import operands, outcome
-from transductor.scan import BACKENDS
+from transductor.recurrence import BACKENDS
 from transductor.transitions import FAMILIES, certify_laws
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]

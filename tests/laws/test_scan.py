@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.comparison import assert_same
-from transductor.scan import BACKENDS, SEMIRINGS, scan
+from transductor.recurrence import BACKENDS, SEMIRINGS, scan
 
 TIMES = [1, 2, 7, 64, 129, 1000]
 FAST = ["auto", *(name for name in BACKENDS if name != "reference")]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from transductor.configuration import configuration
 from transductor.notation import check_token_ids, one_of, working_dtype
-from transductor.scan import BACKENDS, scan
+from transductor.recurrence import BACKENDS, scan
 from transductor.transitions import FamilySpec, Stepper, TransitionFamily
 
 __all__ = ["HeadConfig", "HeadState", "RationalHead"]

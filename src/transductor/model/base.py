@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from transductor.model.attention import Places
 from transductor.notation import check_token_ids
-from transductor.scan import check_offsets, mask_from_lengths
+from transductor.recurrence import check_offsets, mask_from_lengths
 
 __all__ = ["Layout", "SequenceModel", "layout"]
 

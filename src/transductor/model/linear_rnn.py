@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transductor.configuration import configuration
 from transductor.model.base import SequenceModel, layout
 from transductor.notation import check_positive
-from transductor.scan import scan
+from transductor.recurrence import scan
 
 __all__ = ["LinearRNN", "LinearRNNConfig", "LinearRNNState"]
 

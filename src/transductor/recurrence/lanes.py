@@ -11,7 +11,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from transductor.scan.semirings import Semiring
+from transductor.recurrence.semirings import Semiring
 
 __all__ = ["DenseLanes", "Lanes", "TokenLanes", "from_lanes", "to_lanes"]
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.comparison import assert_same
-from transductor.scan import scan
-from transductor.scan.plan import plan_chunks
+from transductor.recurrence import scan
+from transductor.recurrence.plan import plan_chunks
 
 
 def rotations(symbols=4, dim=3, dtype=torch.float64):

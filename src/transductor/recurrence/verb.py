@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from transductor.notation import check_token_ids, one_of, working_dtype
-from transductor.scan.chunked import chunked
-from transductor.scan.kogge_stone import kogge_stone
-from transductor.scan.plan import kogge_stone_microseconds, plan_chunks
-from transductor.scan.problem import Problem
-from transductor.scan.reference import reference
-from transductor.scan.semirings import SEMIRINGS, Semiring
+from transductor.recurrence.chunked import chunked
+from transductor.recurrence.kogge_stone import kogge_stone
+from transductor.recurrence.plan import kogge_stone_microseconds, plan_chunks
+from transductor.recurrence.problem import Problem
+from transductor.recurrence.reference import reference
+from transductor.recurrence.semirings import SEMIRINGS, Semiring
 
 __all__ = ["BACKENDS", "check_offsets", "mask_from_lengths", "scan"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from transductor.scan.grouped import matvec_by_token
-from transductor.scan.semirings import SEMIRINGS, Semiring
+from transductor.recurrence.grouped import matvec_by_token
+from transductor.recurrence.semirings import SEMIRINGS, Semiring
 
 __all__ = ["Problem", "folded"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from transductor.scan.problem import Problem
+from transductor.recurrence.problem import Problem
 
 __all__ = ["reference"]
 

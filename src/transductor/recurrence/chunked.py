@@ -17,12 +17,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from transductor.scan.grouped import outer_by_token
-from transductor.scan.lanes import DenseLanes, Lanes, TokenLanes, from_lanes, to_lanes
-from transductor.scan.plan import Plan, plan_chunks
-from transductor.scan.problem import Problem, folded
-from transductor.scan.reference import reference
-from transductor.scan.semirings import SEMIRINGS, Semiring
+from transductor.recurrence.grouped import outer_by_token
+from transductor.recurrence.lanes import DenseLanes, Lanes, TokenLanes, from_lanes, to_lanes
+from transductor.recurrence.plan import Plan, plan_chunks
+from transductor.recurrence.problem import Problem, folded
+from transductor.recurrence.reference import reference
+from transductor.recurrence.semirings import SEMIRINGS, Semiring
 
 __all__ = ["chunked"]
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from transductor.scan.semirings import Semiring
+from transductor.recurrence.semirings import Semiring
 
 __all__ = ["matvec_by_token", "outer_by_token"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from transductor.scan.problem import Problem, folded
-from transductor.scan.semirings import Semiring
+from transductor.recurrence.problem import Problem, folded
+from transductor.recurrence.semirings import Semiring
 
 __all__ = ["combine", "kogge_stone"]
 
