@@ -58,8 +58,8 @@ def check_token_ids(argument: str, tokens: Tensor, vocab_size: int) -> None:
     """Refuse tokens that are not integers in ``[0, vocab_size)``, naming the first offender."""
     if tokens.dtype not in (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8):
         raise TypeError(f"{argument} must be an integer tensor (int64, int32, int16, int8, uint8); got {tokens.dtype}")
-    if tokens.numel() == 0 or tokens.is_meta:
-        return
+    if tokens.numel() == 0 or tokens.is_meta or torch.compiler.is_compiling():
+        return  # a compiled graph cannot branch on values; the embedding still refuses
     low, high = torch.aminmax(tokens)
     if int(low) < 0 or int(high) >= vocab_size:
         wrong = (tokens < 0) | (tokens >= vocab_size)

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from benchmarks.peak_memory import PeakMemory
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,6 +95,26 @@ def test_an_exact_machine_counts_at_any_length():
     ones = torch.ones(1, 1_000_003, dtype=torch.long)
     _, final = head(ones, initial_state=torch.eye(5)[0], return_final=True)
     assert torch.equal(final[0], torch.eye(5)[1_000_003 % 5])
+
+
+def test_a_million_tokens_stream_through_a_head_in_constant_memory():
+    head = RationalHead(OrthogonalTransitions(vocab_size=8, state_dim=16))
+
+    @torch.no_grad()
+    def streamed(head, total):
+        generator, stream = torch.Generator().manual_seed(1), head.start(1)
+        for _ in range(total // 10_000):
+            _, stream = head.advance(torch.randint(0, 8, (1, 10_000), generator=generator), stream)
+        return stream.state
+
+    streamed(head, 100_000)
+    with PeakMemory() as peak:
+        state = streamed(head, 1_000_000)
+    assert peak.grown < 2**23, f"{peak.grown} bytes; the states alone would be 64 MB"
+    norm = head.initial_state().norm()
+    # A float32 rotation is orthogonal to 1e-7, so 10^6 of them keep the norm to 10 %, and in float64 exactly.
+    assert abs(state.norm() / norm - 1) < 0.1
+    assert_same(streamed(head.double(), 1_000_000).norm(), norm.double(), dtype=torch.float32)
 
 
 def test_autocast_and_low_precision_keep_float32_states():

@@ -59,7 +59,6 @@ def scan(
 ) -> tuple[Tensor, Tensor]: ...
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def scan(
     transitions: Tensor,
     tokens: Tensor | None = None,
@@ -101,6 +100,38 @@ def scan(
     ``bias``, ``token_bias`` and ``initial_state``; second derivatives of the real scan are computed by the
     reference loop; those of the other semirings need ``backend="reference"``.
     """
+    run = _hidden_from_compilers() if torch.compiler.is_compiling() else _run
+    given = transitions, tokens, bias, token_bias, initial_state, mask, lengths, cu_seqlens
+    states, final = run(*given, semiring, backend, return_final)
+    return states if final is None else (states, final)
+
+
+def _hidden_from_compilers() -> Callable[..., tuple[Tensor, Tensor | None]]:
+    """The scan as one opaque step: traced, its loops would be unrolled and compiled anew for every length.
+
+    Made when first wanted: torch.compiler.disable imports a second's worth of compiler.
+    """
+    if not _HIDDEN:
+        _HIDDEN.append(torch.compiler.disable(_run))
+    return _HIDDEN[0]
+
+
+_HIDDEN: list[Callable[..., tuple[Tensor, Tensor | None]]] = []
+
+
+def _run(
+    transitions: Tensor,
+    tokens: Tensor | None,
+    bias: Tensor | None,
+    token_bias: Tensor | None,
+    initial_state: Tensor | None,
+    mask: Tensor | None,
+    lengths: Tensor | None,
+    cu_seqlens: Tensor | None,
+    semiring: str,
+    backend: str,
+    return_final: bool,
+) -> tuple[Tensor, Tensor | None]:
     one_of("semiring", semiring, SEMIRINGS)
     one_of("backend", backend, ["auto", *BACKENDS])
     ring = SEMIRINGS[semiring]
@@ -118,7 +149,7 @@ def scan(
     if not batched:
         states = states.squeeze(0)
     if final is None:
-        return states
+        return states, None
     final = final.to(transitions.dtype)
     return states, final if batched or cu_seqlens is not None else final.squeeze(0)
 
