@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from transductor import BackboneConfig, RationalHead, StackedTransductor, Transformer, save
@@ -30,7 +29,7 @@ def test_demo_trains_compares_and_writes(tmp_path):
     for model in record.measurements["models"].values():
         assert len(model["runs"]) == 2
         for run in model["runs"]:
-            assert len(run["training"]) == 3
+            assert [point["step"] for point in run["training"]] == [3]
             assert len(run["by_position"]) == 500
     assert (tmp_path / "figure.png").read_bytes().startswith(PNG)
     shown = invoke("info", str(tmp_path / "transductor"), "--config")
@@ -113,8 +112,25 @@ def test_info_refuses_truncated_weights(tmp_path):
     assert "truncated or altered" in shown.output
 
 
-def test_bad_options_are_refused():
-    assert invoke("demo", "--steps", "0").exit_code == 2
-    assert invoke("dance").exit_code == 2
+def test_bad_options_are_refused_before_anything_is_trained(tmp_path):
+    (tmp_path / "file").write_text("")
+    for arguments, words in (
+        (("demo", "--steps", "0"), "--steps"),
+        (("demo", "--out", str(tmp_path / "file")), "is a file"),
+        (("demo", "--device", "abacus"), "cannot be used here"),
+        (("dance",), "dance"),
+    ):
+        shown = invoke(*arguments)
+        assert shown.exit_code == 2
+        assert words in shown.output
     assert "0.1.0" in invoke("--version").output
-    assert torch.get_num_threads() >= 1
+
+
+@pytest.mark.slow
+def test_the_demo_shows_what_the_readme_says(tmp_path):
+    assert invoke("demo", "--out", str(tmp_path)).exit_code == 0
+    models = read_record(tmp_path / "record.json").measurements["models"]
+    (transductor,), (transformer,) = (models[name]["runs"] for name in ("transductor", "transformer"))
+    assert [entry["every_position"] for entry in transductor["lengths"]] == [1.0] * 4
+    assert transformer["lengths"][0]["every_position"] > 0.9
+    assert 0.15 < transformer["lengths"][-1]["beyond"] < 0.25

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -57,16 +56,21 @@ def test_torch_is_not_imported(module):
     run("-c", f"import sys, {module}; assert 'torch' not in sys.modules")
 
 
-def test_help_answers_at_once():
-    """Best of three processes: what is tested is the import graph, not the machine's mood."""
-    seconds = []
-    for _ in range(3):
-        begin = time.perf_counter()
-        shown = run("-m", "transductor", "--help").stdout
-        seconds.append(time.perf_counter() - begin)
+def test_help_waits_for_nothing_heavy():
+    """Seconds depend on the machine; what must be imported does not."""
+    code = """
+import sys
+sys.argv = ["transductor", "--help"]
+from transductor.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+"""
+    heavy = "torch", "numpy", "matplotlib", "safetensors"
+    shown = run("-c", code + f"assert not set({heavy}) & set(sys.modules), sys.modules.keys()").stdout
     assert "demo" in shown
     assert "info" in shown
-    assert min(seconds) < 0.5
 
 
 def blocks(language):

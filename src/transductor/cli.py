@@ -41,6 +41,7 @@ def demo(
     """Train a Rational Transductor and a Transformer of the same size on mod-5 counting; compare them."""
     from dataclasses import replace
 
+    import torch
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -50,6 +51,13 @@ def demo(
     from transductor.report.style import LABELS
     from transductor.training import TrainingPoint
 
+    if out.exists() and not out.is_dir():
+        raise typer.BadParameter(f"{out} is a file; a folder is wanted", param_hint="--out")
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise typer.BadParameter(f"{device!r} cannot be used here: {reason}", param_hint="--device") from None
     study = DemoStudy(seeds=tuple(range(seed, seed + seeds)))
     study = replace(study, training=replace(study.training, steps=steps))
     console = Console()

@@ -62,6 +62,30 @@ def test_any_split_of_a_stream_is_the_parallel_pass(name, cuts, padded):
     assert_same(torch.cat(pieces, 1), head(tokens, mask=mask))
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_every_integer_type_is_a_token(dtype):
+    head = RationalHead(PermutationTransitions(state_dim=3, vocab_size=3))
+    tokens = torch.randint(0, 3, (3, 9))
+    expected = head(tokens)
+    assert torch.equal(head(tokens.to(dtype)), expected)
+    stream, pieces = head.start(3), []
+    for t in range(9):
+        states, stream = head.advance(tokens[:, t : t + 1].to(dtype), stream)
+        pieces.append(states)
+    assert torch.equal(torch.cat(pieces, 1), expected)
+
+
+def test_a_stream_keeps_the_parameters_of_its_start():
+    head = RationalHead(OrthogonalTransitions(vocab_size=4, state_dim=3)).double()
+    tokens = torch.randint(0, 4, (1, 20))
+    with torch.no_grad():
+        expected, stream = head(tokens), head.start(1)
+        head.transitions.source.raw.add_(1)
+        first, stream = head.advance(tokens[:, :3], stream)
+        second, _ = head.advance(tokens[:, 3:], stream)
+    assert_same(torch.cat((first, second), 1), expected)
+
+
 def test_a_head_driven_by_features():
     head = RationalHead(OrthogonalTransitions(feature_dim=6, state_dim=3)).double()
     features = torch.randn(2, 20, 6, dtype=torch.float64)
@@ -161,6 +185,18 @@ def test_gradient_reaches_the_initial_state_and_the_family():
         (IndexError, r"tokens must lie in \[0, 4\); got 9", lambda: examples()["rational"](torch.full((1, 2), 9))),
         (IndexError, r"tokens must lie in \[0, 4\); got -1",
          lambda: RationalHead(SPIN).advance(torch.full((1, 1), -1), RationalHead(SPIN).start(1))),
+        (TypeError, "must be a torch.Tensor; got list", lambda: RationalHead(SPIN)([[0, 1]])),
+        (ValueError, "batch_size must be a positive integer; got 2.0", lambda: RationalHead(SPIN).start(2.0)),
+        *((ValueError, words, lambda n=n, options=options: RationalHead(SPIN).advance(
+            torch.zeros(2, n, dtype=torch.long), RationalHead(SPIN).start(2), **options(n)))
+          for n in (1, 9) for words, options in (
+              ("mask must be", lambda n: {"mask": torch.ones(1, n).bool()}),
+              ("bias must h", lambda n: {"bias": torch.ones(2, n, 1)}),
+              ("bias must hold finite", lambda n: {"bias": torch.full((2, n, 3), float("nan"))}))),
+        *((ValueError, "tokens must have 1 rows like the stream; got 2", lambda n=n: RationalHead(SPIN).advance(
+            torch.zeros(2, n, dtype=torch.long), RationalHead(SPIN).start(1))) for n in (1, 9)),
+        (ValueError, r"tokens must be a tensor of shape \(B, n\)",
+         lambda: RationalHead(SPIN).advance(torch.zeros(3, dtype=torch.long), RationalHead(SPIN).start(1))),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused_by_name(error, words, act):

@@ -102,6 +102,22 @@ def test_tokens_to_logits(name):
 
 
 @every_model
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
+def test_every_integer_type_is_a_token(name, dtype):
+    model = made(name)
+    tokens = torch.randint(0, V, (2, 9))
+    assert torch.equal(model(tokens.to(dtype)), model(tokens))
+    assert_same(model.advance(tokens.to(dtype), model.start(2))[0], model(tokens))
+
+
+@every_model
+def test_a_stream_refuses_another_batch(name):
+    model = made(name)
+    with pytest.raises(ValueError, match="tokens must have 2 rows like the stream; got 3"):
+        model.advance(torch.zeros(3, 1, dtype=torch.long), model.start(2))
+
+
+@every_model
 def test_the_future_is_not_seen(name):
     model = made(name)
     tokens = torch.randint(0, V, (2, 20))
@@ -221,6 +237,7 @@ def test_two_equal_trainings_are_equal_bit_for_bit(name):
         (TypeError, "tokens must be an integer tensor", ([[0.0, 1.0]], {})),
         (ValueError, r"tokens must be a tensor of shape \(B, T\)", ([0, 1], {})),
         (ValueError, r"mask must be a bool tensor of shape \(1, 2\)", ([[0, 1]], {"mask": torch.ones(1, 3).bool()})),
+        (ValueError, r"mask must be a bool tensor of shape \(1, 2\); got list", ([[0, 1]], {"mask": [[True, True]]})),
         (ValueError, "lengths must lie in", ([[0, 1]], {"lengths": torch.tensor([3])})),
         (ValueError, "cu_seqlens must rise from 0 to T = 2", ([[0, 1]], {"cu_seqlens": torch.tensor([0, 3])})),
         (

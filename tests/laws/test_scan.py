@@ -94,9 +94,10 @@ class TestAgainstTheReference:
 
 @pytest.mark.parametrize("backend", FAST)
 @pytest.mark.parametrize("semiring", [name for name in REAL_RINGS if name != "real"])
-@pytest.mark.parametrize("time", [1, 2, 7, 64, 129])
-def test_semirings(semiring, backend, time):
-    leaves, tokens = operands(time, semiring=semiring)
+@pytest.mark.parametrize("dense", [False, True], ids=["tokens", "dense"])
+@pytest.mark.parametrize("time", TIMES)
+def test_semirings(semiring, backend, time, dense):
+    leaves, tokens = operands(time, semiring=semiring, dense=dense)
     compare(leaves, tokens, backend, semiring=semiring, mask=torch.rand(3, time) < 0.8)
 
 
@@ -124,6 +125,8 @@ def test_paths_that_do_not_exist_have_no_gradient(semiring, backend):
     states.where(torch.isfinite(states), 0.0).sum().backward()
     assert torch.isfinite(table.grad).all()
     assert torch.isfinite(start.grad).all()
+    assert (table.grad[table == zero] == 0).all()
+    assert (start.grad[start == zero] == 0).all()
 
 
 @pytest.mark.parametrize("backend", list(BACKENDS))
@@ -220,3 +223,38 @@ def test_second_derivatives_of_a_tropical_scan_are_refused():
     states = scan(**leaves, tokens=tokens, semiring="max_plus")
     with pytest.raises(NotImplementedError, match="need backend='reference'"):
         torch.autograd.grad(states.sum(), leaves["transitions"], create_graph=True)
+
+
+@pytest.mark.parametrize("backend", list(BACKENDS))
+def test_a_product_that_overflows_does_not_touch_states_that_do_not(backend):
+    """`inf · 0` inside a product: the doubling coordinate is empty, so every state is small."""
+    table = torch.diag(torch.tensor([2.0, 0.5]))[None].requires_grad_()
+    states = scan(table, torch.zeros(1, 300, dtype=torch.long), initial_state=torch.tensor([0.0, 1.0]), backend=backend)
+    assert torch.isfinite(states).all()
+    states[..., 1].sum().backward()
+    assert torch.isfinite(table.grad).all()
+
+
+@pytest.mark.parametrize("backend", list(BACKENDS))
+def test_a_document_that_overflows_does_not_touch_the_next(backend):
+    table, tokens = torch.tensor([[[2.0]], [[0.5]]]), torch.tensor([[0] * 140 + [1] * 60])
+    states = scan(table, tokens, initial_state=torch.ones(1), cu_seqlens=torch.tensor([0, 140, 200]), backend=backend)
+    assert states[0, 139] == float("inf")
+    assert_same(states[0, 140:, 0], 0.5 ** torch.arange(1.0, 61.0))
+
+
+@pytest.mark.parametrize("backend", ["auto", "chunked"])
+def test_the_log_gradient_counts_the_steps_at_any_length(backend):
+    """Each step of a weighted path adds one arc, so the gradient by the table sums to T, in float32 too."""
+    table = (torch.log_softmax(torch.randn(3, 4, 4), -2) - 5).requires_grad_()
+    tokens = torch.randint(0, 3, (1, 10_000))
+    states = scan(table, tokens, initial_state=torch.zeros(4), semiring="log", backend=backend)
+    torch.logsumexp(states[0, -1], -1).backward()
+    assert abs(table.grad.sum().item() / 10_000 - 1) < 0.01
+
+
+@pytest.mark.parametrize("backend", list(BACKENDS))
+def test_no_steps_are_still_part_of_the_graph(backend):
+    leaves, tokens = operands(0)
+    scan(**leaves, tokens=tokens, backend=backend).sum().backward()
+    assert (leaves["initial_state"].grad == 0).all()

@@ -18,6 +18,7 @@ from transductor.transitions import (
     DirectSum,
     DPLRTransitions,
     ExponentialTransitions,
+    OrthogonalTransitions,
     PermutationTransitions,
     SinkhornTransitions,
     SpectralCap,
@@ -69,6 +70,25 @@ def shaken(family, steps=100):
     return family
 
 
+# Families with options other than the defaults, for the law suite.
+OPTIONS = {
+    "diagonal": {"spectral_cap": 0.9},
+    "signed_diagonal": {"spectral_cap": 2.0},
+    "dplr": {"rank": 3, "spectral_cap": 0.5},
+    "orthogonal": {"negatives": 0},
+    "signed_cayley": {"negatives": 2},
+    "householder": {"reflections": 3},
+    "stochastic": {"temperature": 0.1},
+    "sinkhorn": {"temperature": 0.1, "iterations": 3},
+    "shared_basis": {"basis_size": 2},
+    "butterfly": {"spectral_cap": 0.5},
+    "toeplitz": {"spectral_cap": 50.0},
+    "hankel": {"spectral_cap": 0.5},
+    "block_sparse": {"block_size": 3, "bandwidth": 0},
+    "random": {"spectral_cap": 0.1},
+}
+
+
 def assert_lawful(family, matrices=None):
     for certificate in certify_laws(family, matrices):
         assert certificate.holds, f"{family.name}: {certificate}"
@@ -92,6 +112,41 @@ def test_laws_hold_before_and_after_training(name, state_dim, vocab_size, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "float64"])
+@pytest.mark.parametrize("state_dim", [3, 16])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_laws_hold_for_other_options(name, state_dim, dtype):
+    family = FAMILIES[name](state_dim=state_dim, vocab_size=6, **OPTIONS[name]).to(dtype)
+    assert_lawful(family)
+    assert_lawful(shaken(family))
+    assert build_family(family.spec()).spec() == family.spec()
+
+
+@pytest.mark.parametrize("scale", [30.0, 1e3])
+@pytest.mark.parametrize("state_dim", [3, 4, 33])
+@pytest.mark.parametrize("name", ["cayley", "squared_cayley", "orthogonal", "signed_cayley", "scaled_cayley"])
+def test_rotations_stay_rotations_far_from_the_start(name, state_dim, scale):
+    assert_lawful(FAMILIES[name](state_dim=state_dim, vocab_size=10, init_scale=scale))
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-30, 1e-20])
+def test_reflections_along_vanishing_normals_are_reflections(size):
+    family = FAMILIES["householder"](state_dim=3, vocab_size=2)
+    with torch.no_grad():
+        family.source.raw.mul_(size)
+    assert_lawful(family)
+    family.table().sum().backward()
+    assert torch.isfinite(family.source.raw.grad).all()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_autocast_does_not_touch_the_matrices(name):
+    family = FAMILIES[name](state_dim=6, vocab_size=5)
+    expected = family.table()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(family.table(), expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "float64"])
 @pytest.mark.parametrize("drive", [{"vocab_size": 1}, {"vocab_size": 5}, {"feature_dim": FEATURES}], ids=str)
 @pytest.mark.parametrize("name", composite_examples(vocab_size=1))
 def test_laws_of_composites_follow_from_the_parts(name, drive, dtype):
@@ -101,6 +156,31 @@ def test_laws_of_composites_follow_from_the_parts(name, drive, dtype):
         matrices = None if "vocab_size" in drive else family.matrices(3 * torch.randn(50, FEATURES, dtype=dtype))
         assert_lawful(family, matrices)
         shaken(family)
+
+
+def test_bounds_of_norms_follow_from_the_parts():
+    rotation, mixing = OrthogonalTransitions(state_dim=2, vocab_size=3), DPLRTransitions(state_dim=3, vocab_size=3)
+    for family in (DirectSum(rotation, mixing), TensorProduct(rotation, mixing)):
+        assert "‖M‖₂ ≤ 1" in [law.claim for law in family.laws()]
+
+
+def test_starts_of_products_are_products_of_starts():
+    distributions = TensorProduct(*(StochasticTransitions(state_dim=d, vocab_size=1) for d in (2, 3)))
+    start = distributions.start_from(torch.randn(6))
+    assert (start >= 0).all()
+    assert abs(start.sum().item() - 1) < 1e-6
+    affine = TensorProduct(*(AffineTransitions(state_dim=d, vocab_size=1) for d in (2, 3)))
+    assert affine.start_from(torch.randn(6))[-1] == 1
+    free = TensorProduct(*(CayleyTransitions(state_dim=d, vocab_size=1) for d in (2, 3)))
+    raw = torch.randn(6)
+    assert torch.equal(free.start_from(raw), raw)
+
+
+def test_low_precision_composites_are_built_in_float32():
+    exact, rotation = PermutationTransitions(state_dim=3, vocab_size=2), CayleyTransitions(state_dim=3, vocab_size=2)
+    family = DirectSum(exact, rotation).to(torch.bfloat16)
+    assert family.table().dtype == torch.float32
+    assert_lawful(family)
 
 
 def test_a_direct_sum_of_rotations_is_known_to_be_a_rotation():
@@ -184,6 +264,8 @@ def test_lipschitz_in_the_features(name):
     family = FAMILIES[name](state_dim=5, feature_dim=FEATURES).double()
     shaken(family, steps=20)
     bound = family.lipschitz_bound()
+    # These are smooth, but products of raw numbers (or directions of vanishing ones) have no global constant.
+    assert (bound is None) == (name in ("dplr", "butterfly", "householder", "sinkhorn"))
     base = 2 * torch.randn(200, FEATURES, dtype=torch.float64)
     for step in (1e-4, 1e-1, 1.0):
         other = base + step * torch.nn.functional.normalize(torch.randn_like(base), dim=-1)
@@ -212,8 +294,6 @@ def test_low_precision_parameters_still_give_lawful_matrices(name):
     """After `.to(bfloat16)` the chart is computed in float32, so a rotation is still a rotation."""
     family = FAMILIES[name](state_dim=8, vocab_size=5).to(torch.bfloat16)
     table = family.table()
-    if name == "permutation":
-        table = table.float()
     assert table.dtype == torch.float32
     assert_lawful(family, table)
 

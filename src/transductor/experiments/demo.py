@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -12,7 +13,7 @@ from transductor.configuration import configuration, to_plain
 from transductor.heads import RationalHead
 from transductor.model import BackboneConfig, RationalTransductor, SequenceModel, SinusoidalPositions, Transformer
 from transductor.notation import check_positive
-from transductor.results import Record
+from transductor.results import Record, environment
 from transductor.tasks import ModularCounting
 from transductor.training import TrainingPoint, TrainingSettings, evaluate, evaluate_on, train
 from transductor.transitions import FamilySpec, OrthogonalTransitions, build_family
@@ -74,6 +75,7 @@ def run_demo(
     models: tuple[str, ...] = ("transductor", "transformer"),
 ) -> tuple[Record, dict[str, SequenceModel[Any]]]:
     """Train and judge the models for every seed; returns the record and the models of the first seed."""
+    began = time.perf_counter()
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in models}
     kept: dict[str, SequenceModel[Any]] = {}
     for seed in study.seeds:
@@ -88,7 +90,8 @@ def run_demo(
         },
         "chance": study.task.chance,
     }
-    return Record("demo", to_plain(study), measurements), kept
+    surroundings = {**environment(), "device": device, "seconds": round(time.perf_counter() - began, 1)}
+    return Record("demo", to_plain(study), measurements, surroundings), kept
 
 
 def _run(study: DemoStudy, name: str, model: SequenceModel[Any], seed: int, on_step: OnStep | None) -> dict[str, Any]:
@@ -117,7 +120,7 @@ def _run(study: DemoStudy, name: str, model: SequenceModel[Any], seed: int, on_s
         for kind, tokens in study.task.adversarial(longest).items()
     }
     return {
-        "training": [asdict(point) for point in points],
+        "training": [asdict(point) for point in points if point.step % 10 == 0 or point.step == settings.steps],
         "lengths": [
             {"length": length, "every_position": found.every_position, "beyond": found.beyond}
             for length, found in random.items()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from transductor.configuration import configuration
-from transductor.notation import check_token_ids, one_of, working_dtype
+from transductor.notation import check_positive, check_token_ids, one_of, working_dtype
 from transductor.recurrence import BACKENDS, scan
 from transductor.transitions import FamilySpec, Stepper, TransitionFamily
 
@@ -31,10 +31,14 @@ class HeadConfig:
 
 @dataclass(frozen=True)
 class HeadState:
-    """Where a stream stands: the state ``(B, D)`` and how to take one step with the parameters of its start."""
+    """Where a stream stands: the state ``(B, D)``, and the transitions with the parameters of its start.
+
+    ``step`` takes one step; ``table`` is what longer stretches are scanned with (None when driven by features).
+    """
 
     state: Tensor
     step: Stepper
+    table: Tensor | None
 
     def reordered(self, rows: Tensor) -> HeadState:
         """The stream with batch rows picked anew, as beam search does."""
@@ -128,6 +132,8 @@ class RationalHead(nn.Module):
             bias: Additive term per position, ``(B, T, D)``.
             initial_state: Instead of the learned one: ``(D)`` or ``(B, D)``.
         """
+        if not isinstance(drive, Tensor):
+            raise TypeError(f"tokens (or features) must be a torch.Tensor; got {type(drive).__name__}")
         start = self.initial_state() if initial_state is None else initial_state
         options = {"mask": mask, "lengths": lengths, "cu_seqlens": cu_seqlens, "backend": self.backend}
         transitions, tokens = self._operands(drive)
@@ -136,16 +142,17 @@ class RationalHead(nn.Module):
         )
 
     def _operands(self, drive: Tensor) -> tuple[Tensor, Tensor | None]:
-        with torch.autocast(drive.device.type, enabled=False):
-            if self.transitions.feature_dim is not None:
-                return self.transitions.matrices(drive), None
-            return self.transitions.table(), drive
+        if self.transitions.feature_dim is not None:
+            return self.transitions.matrices(drive), None
+        return self.transitions.table(), drive
 
     def start(self, batch_size: int) -> HeadState:
         """A stream at time 0, for ``batch_size`` rows."""
-        with torch.autocast(self.raw_initial_state.device.type, enabled=False):
+        check_positive("batch_size", batch_size)
+        family = self.transitions
+        with family.full_precision():
             state = self.initial_state().expand(batch_size, -1)
-            return HeadState(state, self.transitions.stepper())
+            return HeadState(state, family.stepper(), None if family.vocab_size is None else family.table())
 
     def advance(
         self, drive: Tensor, stream: HeadState, *, bias: Tensor | None = None, mask: Tensor | None = None
@@ -155,23 +162,56 @@ class RationalHead(nn.Module):
         Equal to the parallel pass to rounding, however the input is split; one step costs
         ``transitions.step_cost()`` multiply–adds a row.
         """
-        vocab_size = self.transitions.vocab_size
-        if vocab_size is not None:
-            check_token_ids("tokens", drive, vocab_size)
+        self._check_stretch(drive, stream, bias, mask)
         if drive.shape[1] > _FEW_STEPS:
-            states, final = self(drive, bias=bias, initial_state=stream.state, mask=mask, return_final=True)
+            transitions = self.transitions.matrices(drive) if stream.table is None else stream.table
+            states, final = scan(
+                transitions,
+                None if stream.table is None else drive,
+                bias=bias,
+                initial_state=stream.state,
+                mask=mask,
+                backend=self.backend,
+                return_final=True,
+            )
             return states, replace(stream, state=final)
-        states, state = [], stream.state
-        with torch.autocast(drive.device.type, enabled=False):
+        if stream.table is not None:
+            drive = drive.long()
+        stepped, state = [], stream.state
+        with self.transitions.full_precision():
             for t in range(drive.shape[1]):
                 after = stream.step(state, drive[:, t])
                 if bias is not None:
                     after = after + bias[:, t]
                 state = after if mask is None else after.where(mask[:, t, None], state)
-                states.append(state)
-        stacked = torch.stack(states, 1) if states else state.new_empty(len(state), 0, self.state_dim)
-        return stacked, replace(stream, state=state)
+                stepped.append(state)
+        states = torch.stack(stepped, 1) if stepped else state.new_empty(len(state), 0, self.state_dim)
+        return states, replace(stream, state=state)
+
+    def _check_stretch(self, drive: Tensor, stream: HeadState, bias: Tensor | None, mask: Tensor | None) -> None:
+        """What the scan would refuse is refused for single steps too."""
+        family, rows = self.transitions, len(stream.state)
+        wanted = "(B, n)" if family.feature_dim is None else f"(B, n, {family.feature_dim})"
+        name = "tokens" if family.feature_dim is None else "features"
+        if not isinstance(drive, Tensor) or drive.ndim != wanted.count(",") + 1:
+            raise ValueError(f"{name} must be a tensor of shape {wanted}; got {_described(drive)}")
+        if drive.shape[0] != rows:
+            raise ValueError(f"{name} must have {rows} rows like the stream; got {drive.shape[0]}")
+        if family.vocab_size is not None:
+            check_token_ids("tokens", drive, family.vocab_size)
+        elif not drive.isfinite().all():
+            raise ValueError("features must hold finite numbers")
+        shape = rows, drive.shape[1]
+        if mask is not None and (not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != shape):
+            raise ValueError(f"mask must be a bool tensor of shape {shape}; got {_described(mask)}")
+        wide = rows, drive.shape[1], self.state_dim
+        if bias is not None and (not isinstance(bias, Tensor) or bias.shape != wide or not bias.isfinite().all()):
+            raise ValueError(f"bias must hold finite numbers in shape {wide}; got {_described(bias)}")
 
     def extra_repr(self) -> str:
         """State dimension."""
         return f"state_dim={self.state_dim}, backend={self.backend!r}"
+
+
+def _described(value: object) -> str:
+    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

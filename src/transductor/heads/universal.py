@@ -40,7 +40,9 @@ class UniversalHead(RationalHead):
     @classmethod
     def from_family(cls, transitions: TransitionFamily, backend: str) -> Self:
         """Widths are read off the parts; their options (the temperature, say) are kept."""
-        assert isinstance(transitions, DirectSum)
+        kinds = [type(part) for part in transitions.families] if isinstance(transitions, DirectSum) else []
+        if not isinstance(transitions, DirectSum) or kinds != [OrthogonalTransitions, StochasticTransitions]:
+            raise ValueError("a universal head is a direct sum of orthogonal and stochastic transitions")
         orthogonal_dim, stochastic_dim = transitions.part_dims
         head = cls(
             orthogonal_dim=orthogonal_dim,

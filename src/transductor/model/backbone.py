@@ -72,7 +72,7 @@ class BackboneConfig:
             raise ValueError(f"width must be a multiple of attention_heads = {self.attention_heads}; got {self.width}")
         if not isinstance(self.positions, PositionScheme):
             raise TypeError(f"positions must be a position scheme, such as RotaryPositions(); got {self.positions!r}")
-        if not isinstance(self.attention, AttentionKind):
+        if not isinstance(self.attention, (FullAttention, SlidingWindow, NoAttention)):
             raise TypeError(
                 f"attention must be FullAttention(), SlidingWindow(n) or NoAttention(); got {self.attention!r}"
             )
@@ -91,6 +91,8 @@ class BackboneState:
 
     def places(self, tokens: Tensor, mask: Tensor | None) -> Places:
         """The places of the next tokens ``(B, n)``."""
+        if len(tokens) != len(self.seen):
+            raise ValueError(f"tokens must have {len(self.seen)} rows like the stream; got {len(tokens)}")
         real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
         positions = (self.seen.unsqueeze(1) + real.long().cumsum(1) - 1).clamp_min(0)
         return Places(positions, torch.zeros_like(tokens), real)
@@ -134,6 +136,8 @@ class Backbone(nn.Module):
 
     def __init__(self, config: BackboneConfig) -> None:
         super().__init__()
+        if not isinstance(config, BackboneConfig):
+            raise TypeError(f"config must be a BackboneConfig; got {type(config).__name__}")
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.width)
         self.positions = build_positions(config.positions, config.width, config.attention_heads)

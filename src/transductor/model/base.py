@@ -63,13 +63,11 @@ class SequenceModel(nn.Module, ABC, Generic[StateT]):
 
 
 class Layout:
-    """Checked boundaries of a batch: which tokens are real, which document and position they have."""
+    """A checked batch: its tokens, which of them are real, which document and position they have."""
 
-    def __init__(
-        self, mask: Tensor | None, offsets: Tensor | None, batch: int, time: int, device: torch.device
-    ) -> None:
-        self.mask, self.offsets = mask, offsets
-        index = torch.arange(time, device=device).unsqueeze(0)
+    def __init__(self, tokens: Tensor, mask: Tensor | None, offsets: Tensor | None) -> None:
+        self.tokens, self.mask, self.offsets = tokens.long(), mask, offsets
+        index = torch.arange(tokens.shape[1], device=tokens.device).unsqueeze(0)
         documents = None
         positions = index
         if offsets is not None:
@@ -94,9 +92,8 @@ def layout(
         raise ValueError("give at most one of mask, lengths and cu_seqlens")
     if lengths is not None:
         mask = mask_from_lengths(lengths, batch, time, tokens.device)
-    elif mask is not None and (mask.dtype != torch.bool or mask.shape != tokens.shape):
-        raise ValueError(
-            f"mask must be a bool tensor of shape {tuple(tokens.shape)}; got {mask.dtype} of shape {tuple(mask.shape)}"
-        )
+    elif mask is not None and (not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != tokens.shape):
+        given = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
+        raise ValueError(f"mask must be a bool tensor of shape {tuple(tokens.shape)}; got {given}")
     offsets = None if cu_seqlens is None else check_offsets(cu_seqlens, batch, time, tokens.device)
-    return Layout(mask, offsets, batch, time, tokens.device)
+    return Layout(tokens, mask, offsets)

@@ -6,6 +6,7 @@ affine, so each of them is a content part plus a state part, and a score is the 
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 import torch
@@ -70,7 +71,10 @@ def interaction_matrices(model: RationalTransductor) -> Tensor:
 
 @torch.no_grad()
 def score_terms(model: RationalTransductor, tokens: Tensor) -> tuple[ScoreTerms, ...]:
-    """The four terms of every score, layer by layer, for ``tokens (B, T)``."""
+    """The four terms of every score, layer by layer, for ``tokens (B, T)``, without dropout."""
+    if not isinstance(model, RationalTransductor):
+        raise TypeError(f"model must be a RationalTransductor; got {type(model).__name__}")
+    model = copy.deepcopy(model).eval() if model.training else model
     places = layout(tokens, model.backbone.config.vocab_size, None, None, None).places
     positions = model.backbone.positions
     states = model.rational_head(tokens)

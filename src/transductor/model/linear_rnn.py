@@ -79,16 +79,29 @@ class LinearRNN(SequenceModel[LinearRNNState]):
     ) -> Tensor:
         """Tokens ``(B, T)`` to logits ``(B, T, output_size)``; see :class:`SequenceModel`."""
         given = layout(tokens, self._config.vocab_size, mask, lengths, cu_seqlens)
-        states = scan(
+        tokens = given.tokens
+        logits: Tensor = self.readout(self._states(tokens, mask=given.mask, cu_seqlens=given.offsets)[0])
+        return logits
+
+    def _states(
+        self,
+        tokens: Tensor,
+        *,
+        initial_state: Tensor | None = None,
+        mask: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """One letter for all tokens; what differs is the additive term."""
+        return scan(
             self.transition[None],
             torch.zeros_like(tokens),
             bias=self.embedding(tokens),
-            mask=given.mask,
-            cu_seqlens=given.offsets,
+            initial_state=initial_state,
+            mask=mask,
+            cu_seqlens=cu_seqlens,
             backend="reference",
+            return_final=True,
         )
-        logits: Tensor = self.readout(states)
-        return logits
 
     def start(self, batch_size: int) -> LinearRNNState:
         """A stream before its first token."""
@@ -99,14 +112,8 @@ class LinearRNN(SequenceModel[LinearRNNState]):
         self, tokens: Tensor, state: LinearRNNState, *, mask: Tensor | None = None
     ) -> tuple[Tensor, LinearRNNState]:
         """Logits of the next tokens of a stream."""
-        layout(tokens, self._config.vocab_size, mask, None, None)
-        states, final = scan(
-            self.transition[None],
-            torch.zeros_like(tokens),
-            bias=self.embedding(tokens),
-            initial_state=state.state,
-            mask=mask,
-            backend="reference",
-            return_final=True,
-        )
+        tokens = layout(tokens, self._config.vocab_size, mask, None, None).tokens
+        if len(tokens) != len(state.state):
+            raise ValueError(f"tokens must have {len(state.state)} rows like the stream; got {len(tokens)}")
+        states, final = self._states(tokens, initial_state=state.state, mask=mask)
         return self.readout(states), LinearRNNState(final)

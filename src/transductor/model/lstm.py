@@ -77,6 +77,7 @@ class LSTM(SequenceModel[LSTMState]):
     ) -> Tensor:
         """Tokens ``(B, T)`` to logits ``(B, T, output_size)``; see :class:`SequenceModel`."""
         given = layout(tokens, self._config.vocab_size, mask, lengths, cu_seqlens)
+        tokens = given.tokens
         stream = self.embedding(tokens)
         if given.offsets is not None:
             documents = stream[0].split(given.offsets.diff().tolist())
@@ -104,7 +105,9 @@ class LSTM(SequenceModel[LSTMState]):
 
     def advance(self, tokens: Tensor, state: LSTMState, *, mask: Tensor | None = None) -> tuple[Tensor, LSTMState]:
         """Logits of the next tokens of a stream."""
-        layout(tokens, self._config.vocab_size, mask, None, None)
+        tokens = layout(tokens, self._config.vocab_size, mask, None, None).tokens
+        if len(tokens) != state.hidden.shape[1]:
+            raise ValueError(f"tokens must have {state.hidden.shape[1]} rows like the stream; got {len(tokens)}")
         outputs, hidden, cell = [], state.hidden, state.cell
         stream = self.embedding(tokens)
         if mask is None and tokens.shape[1]:

@@ -55,7 +55,11 @@ class StackedTransductor(SequenceModel[StackedState]):
         heads = tuple(heads)
         if len(heads) != backbone.layers:
             raise ValueError(f"heads must hold one head per layer, {backbone.layers}; got {len(heads)}")
+        if len({id(head) for head in heads}) < len(heads):
+            raise ValueError("heads must be different objects: each layer has its own")
         for layer, head in enumerate(heads):
+            if not isinstance(head, RationalHead):
+                raise TypeError(f"heads[{layer}] must be a RationalHead; got {type(head).__name__}")
             drive = head.transitions.vocab_size, head.transitions.feature_dim
             if drive not in ((backbone.vocab_size, None), (None, backbone.width)):
                 raise ValueError(
@@ -94,6 +98,7 @@ class StackedTransductor(SequenceModel[StackedState]):
     ) -> Tensor:
         """Tokens ``(B, T)`` to logits ``(B, T, output_size)``; see :class:`SequenceModel`."""
         given: Layout = layout(tokens, self.backbone.config.vocab_size, mask, lengths, cu_seqlens)
+        tokens = given.tokens
 
         def inject(layer: int, stream: Tensor) -> Tensor:
             states = self.heads[layer](
@@ -117,7 +122,7 @@ class StackedTransductor(SequenceModel[StackedState]):
         self, tokens: Tensor, state: StackedState, *, mask: Tensor | None = None
     ) -> tuple[Tensor, StackedState]:
         """Logits of the next tokens of a stream."""
-        layout(tokens, self.backbone.config.vocab_size, mask, None, None)
+        tokens = layout(tokens, self.backbone.config.vocab_size, mask, None, None).tokens
         after: list[HeadState] = []
 
         def inject(layer: int, stream: Tensor) -> Tensor:

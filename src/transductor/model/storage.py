@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError
 
-from transductor.configuration import ConfigurationError, from_plain, to_plain
+from transductor.configuration import from_plain, to_plain
 from transductor.heads import HeadConfig, RationalHead, build_head
 from transductor.model.backbone import BackboneConfig
 from transductor.model.base import SequenceModel
@@ -25,7 +26,9 @@ from transductor.model.lstm import LSTM, LSTMConfig
 from transductor.model.stacked import StackedConfig, StackedTransductor
 from transductor.model.transductor import RationalTransductor, TransductorConfig
 from transductor.model.transformer import Transformer
+from transductor.notation import one_of
 from transductor.results import write_atomically
+from transductor.transitions import COMPOSITES, FAMILIES, FamilySpec
 
 __all__ = ["CheckpointError", "build", "load", "save"]
 
@@ -69,6 +72,9 @@ def save(model: Saveable, path: str | Path) -> Path:
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{folder} is a file; a checkpoint is a folder")
+    previous = _own_weights(folder)
+    config = to_plain(model.config)
+    _check_rebuildable(config)
     tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     broken = [name for name, value in tensors.items() if value.is_floating_point() and not value.isfinite().all()]
     if broken:
@@ -77,18 +83,48 @@ def save(model: Saveable, path: str | Path) -> Path:
     digest = hashlib.sha256(data).hexdigest()
     weights = f"model-{digest[:12]}.safetensors"
     write_atomically(folder / weights, data)
-    config = {
+    manifest = {
         "format": _FORMAT,
         "version": _VERSION,
         "weights": weights,
         "sha256": digest,
-        "config": to_plain(model.config),
+        "frozen": [name for name, parameter in model.named_parameters() if not parameter.requires_grad],
+        "config": config,
     }
-    write_atomically(folder / "config.json", json.dumps(config, indent=2, allow_nan=False).encode())
-    for stale in folder.glob("model-*.safetensors"):
-        if stale.name != weights:
-            stale.unlink(missing_ok=True)
+    write_atomically(folder / "config.json", json.dumps(manifest, indent=2, allow_nan=False).encode())
+    if previous is not None and previous != weights:
+        (folder / previous).unlink(missing_ok=True)
+    _sweep(folder)
     return folder
+
+
+def _own_weights(folder: Path) -> str | None:
+    """The weights file of the checkpoint already in the folder; a config.json of somebody else is not replaced."""
+    if not (folder / "config.json").exists():
+        return None
+    try:
+        return str(_manifest(folder)["weights"])
+    except CheckpointError as error:
+        raise CheckpointError(f"{folder} holds a config.json that is no whole checkpoint of ours: {error}") from error
+
+
+def _check_rebuildable(config: Any) -> None:
+    """Refuse, before anything is written, a family that `load` could not find again."""
+    if isinstance(config, dict):
+        if config.get("kind") == FamilySpec.__name__:
+            one_of("family", config["family"], [*FAMILIES, *COMPOSITES])
+        for value in config.values():
+            _check_rebuildable(value)
+    elif isinstance(config, list):
+        for value in config:
+            _check_rebuildable(value)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a process killed while saving left behind, once it is clear that nobody is still writing it."""
+    for left in (*folder.glob(".config.json.*"), *folder.glob(".model-*.safetensors.*")):
+        if time.time() - left.stat().st_mtime > 60:
+            left.unlink(missing_ok=True)
 
 
 def load(path: str | Path, *, device: str | torch.device = "cpu") -> Any:
@@ -113,16 +149,15 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Any:
         raise CheckpointError(f"{weights} is not a safetensors file: {error}") from error
     try:
         model = build(from_plain(manifest["config"]))
-    except (ConfigurationError, TypeError, ValueError) as error:
+    except Exception as error:  # whatever an altered configuration breaks, it is the file that is wrong
         raise CheckpointError(f"{folder / 'config.json'} does not describe a model: {error}") from error
-    for name, current in model.state_dict().items():
-        if name in tensors and current.is_floating_point() and tensors[name].is_floating_point():
-            model.to(tensors[name].dtype)
-            break
     try:
-        model.load_state_dict(tensors)
+        # assign: every tensor keeps the precision it was saved in.
+        model.load_state_dict(tensors, assign=True)
     except RuntimeError as error:
         raise CheckpointError(f"{weights} does not fit its config.json: {error}") from error
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name not in manifest["frozen"])
     return model.to(device).eval()
 
 
@@ -138,7 +173,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f'{file} must say "format": "{_FORMAT}"')
     if manifest.get("version") != _VERSION:
         raise CheckpointError(f"{file} has version {manifest.get('version')!r}; this release reads {_VERSION}")
-    for key in ("weights", "sha256", "config"):
+    for key in ("weights", "sha256", "frozen", "config"):
         if key not in manifest:
             raise CheckpointError(f"{file} lacks the field {key!r}")
     if not isinstance(manifest["weights"], str) or Path(manifest["weights"]).name != manifest["weights"]:

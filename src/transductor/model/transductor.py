@@ -54,6 +54,8 @@ class RationalTransductor(SequenceModel[TransductorState]):
         super().__init__()
         if not isinstance(head, RationalHead):
             raise TypeError(f"head must be a RationalHead; got {type(head).__name__}")
+        if not isinstance(backbone, BackboneConfig):
+            raise TypeError(f"backbone must be a BackboneConfig; got {type(backbone).__name__}")
         if head.transitions.vocab_size != backbone.vocab_size:
             raise ValueError(
                 f"head must be driven by the backbone's {backbone.vocab_size} tokens; it has "
@@ -78,6 +80,7 @@ class RationalTransductor(SequenceModel[TransductorState]):
     ) -> Tensor:
         """Tokens ``(B, T)`` to logits ``(B, T, output_size)``; see :class:`SequenceModel`."""
         given = layout(tokens, self.backbone.config.vocab_size, mask, lengths, cu_seqlens)
+        tokens = given.tokens
         states = self.rational_head(tokens, mask=given.mask, cu_seqlens=given.offsets)
         logits: Tensor = self.backbone(
             tokens, given.places, lambda layer, stream: self.injection(layer, stream, states)
@@ -93,7 +96,7 @@ class RationalTransductor(SequenceModel[TransductorState]):
         self, tokens: Tensor, state: TransductorState, *, mask: Tensor | None = None
     ) -> tuple[Tensor, TransductorState]:
         """Logits of the next tokens of a stream."""
-        layout(tokens, self.backbone.config.vocab_size, mask, None, None)
+        tokens = layout(tokens, self.backbone.config.vocab_size, mask, None, None).tokens
         states, head = self.rational_head.advance(tokens, state.head, mask=mask)
         logits, backbone = self.backbone(
             tokens,

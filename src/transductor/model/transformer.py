@@ -35,6 +35,7 @@ class Transformer(SequenceModel[BackboneState]):
     ) -> Tensor:
         """Tokens ``(B, T)`` to logits ``(B, T, output_size)``; see :class:`SequenceModel`."""
         given = layout(tokens, self.config.vocab_size, mask, lengths, cu_seqlens)
+        tokens = given.tokens
         logits: Tensor = self.backbone(tokens, given.places)[0]
         return logits
 
@@ -46,6 +47,6 @@ class Transformer(SequenceModel[BackboneState]):
         self, tokens: Tensor, state: BackboneState, *, mask: Tensor | None = None
     ) -> tuple[Tensor, BackboneState]:
         """Logits of the next tokens of a stream."""
-        layout(tokens, self.config.vocab_size, mask, None, None)
+        tokens = layout(tokens, self.config.vocab_size, mask, None, None).tokens
         logits, after = self.backbone(tokens, state.places(tokens, mask), None, state)
         return logits, after

@@ -17,6 +17,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from transductor.recurrence.finite import all_finite
 from transductor.recurrence.grouped import outer_by_token
 from transductor.recurrence.lanes import DenseLanes, Lanes, TokenLanes, from_lanes, to_lanes
 from transductor.recurrence.plan import Plan, plan_chunks
@@ -31,13 +32,14 @@ REAL = SEMIRINGS["real"]
 
 def chunked(problem: Problem) -> Tensor:
     """All states ``(B, T, D)``."""
-    problem = folded(problem)
-    operands = problem.matrices, problem.tokens, problem.bias, problem.initial
     if problem.time == 0 or problem.batch == 0:
         return reference(problem)
-    if problem.semiring.name == "real":
-        return cast(Tensor, _RealScan.apply(*operands)[0])  # type: ignore[no-untyped-call]
-    return cast(Tensor, _SemiringScan.apply(*operands, problem.semiring))  # type: ignore[no-untyped-call]
+    flat = folded(problem)
+    operands = flat.matrices, flat.tokens, flat.bias, flat.initial
+    if problem.semiring.name != "real":
+        return cast(Tensor, _SemiringScan.apply(*operands, problem.semiring))  # type: ignore[no-untyped-call]
+    states, *levels = cast(tuple[Tensor, ...], _RealScan.apply(*operands))  # type: ignore[no-untyped-call]
+    return states if all(map(all_finite, (states, *levels))) else reference(problem)
 
 
 def _lanes(matrices: Tensor, tokens: Tensor | None, span: slice, chunks: int, semiring: Semiring) -> Lanes:
@@ -46,10 +48,11 @@ def _lanes(matrices: Tensor, tokens: Tensor | None, span: slice, chunks: int, se
     return TokenLanes(matrices, to_lanes(tokens[:, span], chunks), semiring)
 
 
-def _plan_for(matrices: Tensor, tokens: Tensor | None, additive: bool) -> Plan:
+def _plan_for(matrices: Tensor, tokens: Tensor | None, additive: bool, semiring: Semiring = REAL) -> Plan:
     batch, time = (matrices if tokens is None else tokens).shape[:2]
     symbols = None if tokens is None else matrices.shape[0]
-    return plan_chunks(batch, time, matrices.shape[-1], symbols, additive=additive)
+    expanded = semiring.name not in ("real", "boolean")
+    return plan_chunks(batch, time, matrices.shape[-1], symbols, additive=additive, expanded=expanded)
 
 
 def _advance(lanes: Lanes, bias: Tensor | None, state: Tensor, semiring: Semiring) -> Tensor:
@@ -93,7 +96,7 @@ def _forward(
     """States ``(B, T, D)``, then the products ``(B, K, D, D)`` of every level of chunks."""
     batch, time = (matrices if tokens is None else tokens).shape[:2]
     dim = initial.shape[-1]
-    plan = _plan_for(matrices, tokens, bias is not None)
+    plan = _plan_for(matrices, tokens, bias is not None, semiring)
     chunks, body = plan.chunks, plan.chunks * plan.length
     lanes = _lanes(matrices, tokens, slice(0, body), chunks, semiring)
     lane_bias = None if bias is None else to_lanes(bias[:, :body], chunks)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from transductor.recurrence.finite import all_finite
 from transductor.recurrence.problem import Problem, folded
+from transductor.recurrence.reference import reference
 from transductor.recurrence.semirings import Semiring
 
 __all__ = ["combine", "kogge_stone"]
@@ -27,7 +29,7 @@ def combine(
 
 def kogge_stone(problem: Problem) -> Tensor:
     """All states ``(B, T, D)`` in ⌈log₂ T⌉ rounds."""
-    problem = folded(problem)
+    given, problem = problem, folded(problem)
     semiring, time = problem.semiring, problem.time
     product = problem.matrices if problem.tokens is None else problem.matrices[problem.tokens]
     offset = problem.bias
@@ -41,4 +43,6 @@ def kogge_stone(problem: Problem) -> Tensor:
             offset = torch.cat((offset[:, :reach], moved), 1)
         reach *= 2
     states = semiring.matvec(product, problem.initial[:, None].expand(-1, time, -1))
-    return states if offset is None else semiring.add(states, offset)
+    if offset is not None:
+        states = semiring.add(states, offset)
+    return states if semiring.name != "real" or all_finite(states) else reference(given)

@@ -24,18 +24,24 @@ class Plan:
 
 
 @lru_cache(maxsize=1024)
-def plan_chunks(batch: int, time: int, dim: int, symbols: int | None, *, additive: bool) -> Plan:
+def plan_chunks(
+    batch: int, time: int, dim: int, symbols: int | None, *, additive: bool, expanded: bool = False
+) -> Plan:
     """Choose the cut with the least estimated time: few calls against little extra work.
 
-    ``symbols`` is V for a table, None for a matrix per position.
+    ``symbols`` is V for a table, None for a matrix per position.  ``expanded`` products write every term to
+    memory, as the semirings without a matrix unit must.
     """
     vector = _GATHERED if symbols is None else min(_GATHERED, _WIDE * symbols)
+    product_term = _PRODUCT
+    if expanded:
+        vector, product_term = 2 * _COPY, 4 * _COPY
 
     def cost(plan: Plan) -> float:
         apply = batch * time * dim**2 * vector
         if plan.chunks == 1:
             return apply + 2 * _CALL * time
-        product = batch * time * dim**3 * _PRODUCT / plan.gram
+        product = batch * time * dim**3 * product_term / plan.gram
         grams = float((symbols or 1) ** plan.gram) * dim**3 * _PRODUCT
         carry = 3 * plan.chunks**0.5 if plan.chunks > 64 else plan.chunks  # cut again when it is long
         tail = time % plan.length
@@ -45,7 +51,7 @@ def plan_chunks(batch: int, time: int, dim: int, symbols: int | None, *, additiv
     plans = [Plan(1, time)]
     longest = min(time // 2, 8 * max(16, round(time**0.5)))
     for gram in range(1, 5):
-        if gram > 1 and (symbols is None or additive or symbols**gram > 512):
+        if gram > 1 and (symbols is None or additive or expanded or symbols**gram > 512):
             break
         # Chunks of at least 2d steps keep the products smaller than half the states.
         shortest = -(-max(2 * dim, 8) // gram) * gram

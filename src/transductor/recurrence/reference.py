@@ -30,5 +30,5 @@ def reference(problem: Problem) -> Tensor:
         state = after if problem.mask is None else after.where(problem.mask[:, t, None], state)
         states.append(state)
     if not states:
-        return problem.initial.new_empty(problem.batch, 0, problem.state_dim)
+        return state.expand(problem.batch, -1).unsqueeze(1)[:, :0]
     return torch.stack(states, 1)

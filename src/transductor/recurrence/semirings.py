@@ -65,7 +65,7 @@ class _Real(Semiring):
         return later @ earlier
 
     def path_weights(self, scores: Tensor, totals: Tensor) -> Tensor:
-        return torch.ones_like(scores)
+        raise TypeError("the real scan has an adjoint scan of its own")
 
     def is_weight(self, values: Tensor) -> Tensor:
         return torch.isfinite(values)
@@ -83,10 +83,12 @@ class _Tropical(Semiring):
         self.zero = -sign * float("inf")
 
     def _best(self, scores: Tensor, dim: int) -> Tensor:
-        return scores.amax(dim) if self.sign > 0 else scores.amin(dim)
+        best = scores.amax(dim) if self.sign > 0 else scores.amin(dim)
+        # Where no path arrives all scores tie at infinity; no gradient may flow there.
+        return best.where(torch.isfinite(best), self.zero)
 
     def add(self, left: Tensor, right: Tensor) -> Tensor:
-        return torch.maximum(left, right) if self.sign > 0 else torch.minimum(left, right)
+        return self._best(torch.stack((left, right), -1), -1)
 
     def matmul(self, later: Tensor, earlier: Tensor) -> Tensor:
         return self._best(later.unsqueeze(-1) + earlier.unsqueeze(-3), -2)
@@ -114,8 +116,10 @@ class _Log(Semiring):
         return _log_sum(later.unsqueeze(-1) + earlier.unsqueeze(-3), -2)
 
     def path_weights(self, scores: Tensor, totals: Tensor) -> Tensor:
-        alive = torch.isfinite(totals)
-        return (scores - totals.where(alive, 0.0).unsqueeze(-1)).exp() * alive.unsqueeze(-1)
+        # Not exp(scores − totals): a total summed in another order is off by a rounding, and over a long scan
+        # the excess of these weights over 1 compounds.
+        alive = torch.isfinite(totals).unsqueeze(-1)
+        return torch.softmax(scores.where(alive, 0.0), -1) * alive
 
     def is_weight(self, values: Tensor) -> Tensor:
         return torch.isfinite(values) | (values == self.zero)

@@ -193,7 +193,7 @@ def _checked(
         allowed = ", ".join(str(dtype).removeprefix("torch.") for dtype in ring.dtypes)
         raise TypeError(f"transitions must have dtype {allowed} for the {ring.name} semiring; got {transitions.dtype}")
     if tokens is not None:
-        _check_shape("transitions", transitions, "(V, D, D) with tokens", 3, square=True)
+        _check_shape("transitions", transitions, "(V, D, D) with tokens", 3)
         check_token_ids("tokens", tokens, transitions.shape[0])
         if tokens.ndim not in (1, 2):
             raise ValueError(f"tokens must have shape (B, T) or (T); got {tuple(tokens.shape)}")
@@ -201,7 +201,7 @@ def _checked(
         tokens = (tokens if batched else tokens[None]).long()
     else:
         expected = "(B, T, D, D) or (T, D, D) without tokens"
-        _check_shape("transitions", transitions, expected, 4 if batched else 3, square=True)
+        _check_shape("transitions", transitions, expected, 4 if batched else 3)
     _check_weights("transitions", transitions, ring)
     work = working_dtype(transitions.dtype)
     matrices = transitions.to(work)
@@ -284,13 +284,17 @@ def mask_from_lengths(lengths: Tensor, batch: int, time: int, device: torch.devi
     return torch.arange(time, device=device) < lengths.to(device).unsqueeze(1)
 
 
+def _names(ring: Semiring) -> str:
+    return ", ".join(str(dtype).removeprefix("torch.") for dtype in ring.dtypes)
+
+
 def _check_tensor(argument: str, value: object) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"{argument} must be a torch.Tensor; got {type(value).__name__}")
 
 
-def _check_shape(argument: str, value: Tensor, expected: str, ndim: int, *, square: bool) -> None:
-    if value.ndim != ndim or (square and value.shape[-1] != value.shape[-2]) or 0 in value.shape[-2:]:
+def _check_shape(argument: str, value: Tensor, expected: str, ndim: int) -> None:
+    if value.ndim != ndim or value.shape[-1] != value.shape[-2] or 0 in value.shape[-2:]:
         raise ValueError(f"{argument} must have shape {expected}, D ≥ 1; got {tuple(value.shape)}")
 
 
@@ -310,7 +314,7 @@ def _check_device(argument: str, value: Tensor, like: Tensor) -> None:
 
 def _check_weights(argument: str, values: Tensor, ring: Semiring) -> None:
     if values.dtype not in ring.dtypes:
-        raise TypeError(f"{argument} must have a dtype of the {ring.name} semiring; got {values.dtype}")
+        raise TypeError(f"{argument} must have dtype {_names(ring)} for the {ring.name} semiring; got {values.dtype}")
     if values.dtype == torch.bool or values.is_meta:
         return
     values = values.detach()

@@ -64,7 +64,7 @@ def demo_figure(record: Record, path: str | Path) -> Path:
             places = range(1, len(run["by_position"]) + 1)
             by_position.plot(places, smoothed(run["by_position"], 5), color=COLOURS[name], lw=1.8, label=label)
             steps = [point["step"] for point in run["training"]]
-            accuracies = smoothed([point["accuracy"] for point in run["training"]], 15)
+            accuracies = [point["accuracy"] for point in run["training"]]
             curves.plot(steps, accuracies, color=COLOURS[name], lw=1.8)
     chance = record.measurements["chance"]
     by_position.axvspan(0, trained, color="0.93", zorder=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -75,15 +76,25 @@ class TransitionFamily(nn.Module, ABC):
         """``M[v, to, from]``, shape ``(V, D, D)``: computed once per step, read by every position."""
         if self.vocab_size is None:
             raise ValueError(f"this {self.name} family is driven by features: call matrices(features)")
-        return self.build(None)
+        with self.full_precision():
+            return self.build(None)
 
     def matrices(self, features: Tensor) -> Tensor:
         """One matrix per feature vector: ``(..., F)`` to ``(..., D, D)``."""
         if self.feature_dim is None:
             raise ValueError(f"this {self.name} family is driven by tokens: call table()")
-        if features.shape[-1] != self.feature_dim:
+        if not isinstance(features, Tensor) or not features.is_floating_point():
+            kind = features.dtype if isinstance(features, Tensor) else type(features).__name__
+            raise TypeError(f"features must be a floating-point tensor; got {kind}")
+        if features.ndim == 0 or features.shape[-1] != self.feature_dim:
             raise ValueError(f"features must end in dimension {self.feature_dim}; got {tuple(features.shape)}")
-        return self.build(features)
+        with self.full_precision():
+            return self.build(features)
+
+    def full_precision(self) -> torch.autocast:
+        """Autocast off, on the family's device: a rotation in bfloat16 is off by a hundredth."""
+        held = next(itertools.chain(self.parameters(), self.buffers()))
+        return torch.autocast(held.device.type, enabled=False)
 
     def stepper(self) -> Stepper:
         """One step of a stream with the parameters of now; anything reusable is computed once, here."""
@@ -93,7 +104,7 @@ class TransitionFamily(nn.Module, ABC):
         return lambda state, tokens: matvec(table[tokens], state)
 
     def step_cost(self) -> int:
-        """Multiply–adds of one step for one row, once the table is built."""
+        """Multiply–adds of one step for one row, given its factors; a family driven by features computes those too."""
         return self.state_dim**2
 
     def start_matrix(self) -> Tensor | None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from transductor.notation import check_positive
 from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import Law, SpectralNorm, Support
-from transductor.transitions.spectral import check_spectral_cap, spectrally_capped
+from transductor.transitions.spectral import capped_lipschitz, check_spectral_cap, spectrally_capped
 
 __all__ = ["BlockSparseTransitions"]
 
@@ -43,7 +43,13 @@ class BlockSparseTransitions(ChartedFamily):
         check_spectral_cap(spectral_cap)
         self.block_size, self.bandwidth, self.spectral_cap = block_size, bandwidth, spectral_cap
         super().__init__(state_dim=state_dim, vocab_size=vocab_size, feature_dim=feature_dim, init_scale=init_scale)
-        self.register_buffer("allowed", self.pattern(), persistent=False)
+        allowed = self.pattern()
+        self.register_buffer("allowed", allowed, persistent=False)
+        # Per row, the columns it hears, padded with repeats that are masked away.
+        width = int(allowed.sum(-1).max())
+        heard = torch.argsort(allowed.long(), dim=-1, descending=True, stable=True)[:, :width]
+        self.register_buffer("heard", heard, persistent=False)
+        self.register_buffer("hears", allowed.gather(-1, heard), persistent=False)
 
     def pattern(self) -> Tensor:
         """``(D, D)``, true where entries may be."""
@@ -63,6 +69,20 @@ class BlockSparseTransitions(ChartedFamily):
         matrix = raw.new_zeros(*raw.shape[:-1], self.state_dim, self.state_dim)
         matrix[..., self.get_buffer("allowed")] = raw
         return spectrally_capped(matrix, self.spectral_cap)
+
+    def factors(self, raw: Tensor) -> tuple[Tensor, ...]:
+        """Entries by row ``(..., D, most a row hears)``."""
+        matrix = self.chart(raw)
+        heard = self.get_buffer("heard").expand(*matrix.shape[:-2], -1, -1)
+        return (matrix.gather(-1, heard) * self.get_buffer("hears"),)
+
+    def act(self, state: Tensor, *factors: Tensor) -> Tensor:
+        """Each row against the coordinates it hears."""
+        return (factors[0] * state[..., self.get_buffer("heard")]).sum(-1)
+
+    def lipschitz_of_chart(self) -> float | None:
+        """Numbers are placed, then capped."""
+        return capped_lipschitz(self.state_dim)
 
     def start_matrix(self) -> Tensor:
         """The identity, scaled down to the cap."""

@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from transductor.notation import working_dtype
-from transductor.transitions.base import Stepper, TransitionFamily
-from transductor.transitions.composite import CompositeFamily, check_parts
-from transductor.transitions.laws import BlockTriangular, Law, OnBlock
+from transductor.transitions.base import Stepper, TransitionFamily, matvec
+from transductor.transitions.composite import BlockComposite, check_parts
+from transductor.transitions.laws import BlockTriangular, Law
 
 __all__ = ["Cascade"]
 
 
 @final
-class Cascade(CompositeFamily):
+class Cascade(BlockComposite):
     """Block lower triangular: ``h²_t = M²_{x_t} h²_{t−1} + C_{x_t} h¹_{t−1}``, each part coupled to the one before.
 
     The convention is fixed: a part hears the *previous* state of its predecessor, which is the paper's block
@@ -31,6 +31,8 @@ class Cascade(CompositeFamily):
     def __init__(self, *parts: TransitionFamily, init_scale: float = 0.02) -> None:
         check_parts(self.name, parts)
         super().__init__(parts, sum(part.state_dim for part in parts))
+        if not (isinstance(init_scale, (int, float)) and 0 <= init_scale < math.inf):
+            raise ValueError(f"init_scale must be a finite number ≥ 0; got {init_scale!r}")
         self.init_scale = init_scale
         sizes = [later.state_dim * earlier.state_dim for earlier, later in pairwise(parts)]
         self.couplings = nn.ParameterList()
@@ -50,15 +52,12 @@ class Cascade(CompositeFamily):
 
     def build(self, features: Tensor | None) -> Tensor:
         """Blocks on the diagonal, couplings below."""
-        built = self.built_parts(features)
-        out = built[0].new_zeros(*built[0].shape[:-2], self.state_dim, self.state_dim)
-        begin, before = 0, 0
-        for index, matrices in enumerate(built):
-            end = begin + matrices.shape[-1]
-            out[..., begin:end, begin:end] = matrices
-            if index:
-                out[..., begin:end, before:begin] = self._coupling(index - 1, features)
-            before, begin = begin, end
+        out = self.placed(self.built_parts(features))
+        before = 0
+        for index, (earlier, later) in enumerate(pairwise(self.part_dims)):
+            begin = before + earlier
+            out[..., begin : begin + later, before:begin] = self._coupling(index, features)
+            before = begin
         return out
 
     def stepper(self) -> Stepper:
@@ -73,7 +72,7 @@ class Cascade(CompositeFamily):
                 moved = advance(part, drive)
                 if index:
                     coupling = self._coupling(index - 1, drive) if tables is None else tables[index - 1][drive]
-                    moved = moved + (coupling @ before[index - 1].unsqueeze(-1)).squeeze(-1)
+                    moved = moved + matvec(coupling, before[index - 1])
                 after.append(moved)
             return torch.cat(after, -1)
 
@@ -83,25 +82,10 @@ class Cascade(CompositeFamily):
         """Parts and couplings."""
         return sum(part.step_cost() for part in self.families) + sum(a * b for a, b in pairwise(self.part_dims))
 
-    def start_matrix(self) -> Tensor | None:
-        """Block-diagonal in the parts' starts."""
-        starts = [start for part in self.families if (start := part.start_matrix()) is not None]
-        return torch.block_diag(*starts) if len(starts) == len(self.families) else None
-
-    def start_from(self, raw: Tensor) -> Tensor:
-        """Each part maps its own coordinates."""
-        pieces = raw.split(self.part_dims)
-        return torch.cat([part.start_from(piece) for part, piece in zip(self.families, pieces, strict=True)])
-
     def arguments(self) -> Mapping[str, Any]:
         """Scale of the couplings."""
         return {"init_scale": self.init_scale}
 
     def laws(self) -> tuple[Law, ...]:
         """The triangle, and each part's own laws on its block."""
-        laws: list[Law] = [BlockTriangular(tuple(self.part_dims), 1)]
-        begin = 0
-        for part in self.families:
-            laws += [OnBlock(begin, part.state_dim, law) for law in part.laws()]
-            begin += part.state_dim
-        return tuple(laws)
+        return (BlockTriangular(tuple(self.part_dims), 1), *self.block_laws())

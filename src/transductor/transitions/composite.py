@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from transductor.transitions.base import FamilySpec, TransitionFamily
+from transductor.transitions.laws import Law, OnBlock
 
-__all__ = ["CompositeFamily"]
+__all__ = ["BlockComposite", "CompositeFamily", "check_parts"]
 
 
 class CompositeFamily(TransitionFamily):
@@ -17,6 +19,10 @@ class CompositeFamily(TransitionFamily):
 
     def __init__(self, parts: tuple[TransitionFamily, ...], state_dim: int) -> None:
         first = parts[0]
+        if len({id(part) for part in parts}) < len(parts):
+            raise ValueError(
+                f"the parts of a {self.name} must be different objects; copy.deepcopy a family to repeat it"
+            )
         for part in parts[1:]:
             if (part.vocab_size, part.feature_dim) != (first.vocab_size, first.feature_dim):
                 raise ValueError(
@@ -46,6 +52,39 @@ class CompositeFamily(TransitionFamily):
     def built_parts(self, features: Tensor | None) -> list[Tensor]:
         """The matrices of each part."""
         return [part.build(features) for part in self.families]
+
+
+class BlockComposite(CompositeFamily):
+    """Parts as blocks along the diagonal; dimensions add."""
+
+    def start_matrix(self) -> Tensor | None:
+        """Block-diagonal in the parts' starts."""
+        starts = [start for part in self.families if (start := part.start_matrix()) is not None]
+        return torch.block_diag(*starts) if len(starts) == len(self.families) else None
+
+    def start_from(self, raw: Tensor) -> Tensor:
+        """Each part maps its own coordinates."""
+        pieces = raw.split(self.part_dims)
+        return torch.cat([part.start_from(piece) for part, piece in zip(self.families, pieces, strict=True)])
+
+    def placed(self, blocks: list[Tensor]) -> Tensor:
+        """``(..., D, D)`` with the blocks on the diagonal."""
+        out = blocks[0].new_zeros(*blocks[0].shape[:-2], self.state_dim, self.state_dim)
+        begin = 0
+        for block in blocks:
+            end = begin + block.shape[-1]
+            out[..., begin:end, begin:end] = block
+            begin = end
+        return out
+
+    def block_laws(self) -> list[Law]:
+        """Each part's own laws on its block."""
+        laws: list[Law] = []
+        begin = 0
+        for part in self.families:
+            laws += [OnBlock(begin, part.state_dim, law) for law in part.laws()]
+            begin += part.state_dim
+        return laws
 
 
 def check_parts(name: str, parts: tuple[object, ...]) -> None:

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from transductor.transitions.base import Stepper, TransitionFamily
-from transductor.transitions.composite import CompositeFamily, check_parts
-from transductor.transitions.laws import BlockTriangular, Law, OnBlock, shared_laws
+from transductor.transitions.composite import BlockComposite, check_parts
+from transductor.transitions.laws import BlockTriangular, Law, SpectralNorm, shared_laws, spectral_bound
 
 __all__ = ["DirectSum"]
 
 
 @final
-class DirectSum(CompositeFamily):
+class DirectSum(BlockComposite):
     """``M₁ ⊕ M₂ ⊕ …``: independent automata in parallel; dimensions add."""
 
     name = "direct_sum"
@@ -26,14 +26,7 @@ class DirectSum(CompositeFamily):
 
     def build(self, features: Tensor | None) -> Tensor:
         """Block-diagonal matrices."""
-        built = self.built_parts(features)
-        out = built[0].new_zeros(*built[0].shape[:-2], self.state_dim, self.state_dim)
-        begin = 0
-        for matrices in built:
-            end = begin + matrices.shape[-1]
-            out[..., begin:end, begin:end] = matrices
-            begin = end
-        return out
+        return self.placed(self.built_parts(features))
 
     def stepper(self) -> Stepper:
         """Each part steps on its own."""
@@ -45,16 +38,6 @@ class DirectSum(CompositeFamily):
     def step_cost(self) -> int:
         """The parts' costs add."""
         return sum(part.step_cost() for part in self.families)
-
-    def start_matrix(self) -> Tensor | None:
-        """Block-diagonal in the parts' starts."""
-        starts = [start for part in self.families if (start := part.start_matrix()) is not None]
-        return torch.block_diag(*starts) if len(starts) == len(self.families) else None
-
-    def start_from(self, raw: Tensor) -> Tensor:
-        """Each part maps its own coordinates."""
-        pieces = raw.split(self.part_dims)
-        return torch.cat([part.start_from(piece) for part, piece in zip(self.families, pieces, strict=True)])
 
     def lipschitz_bound(self) -> float | None:
         """Squared constants of the blocks add."""
@@ -68,8 +51,7 @@ class DirectSum(CompositeFamily):
             joined = first.of_direct_sum(others)
             if joined is not None:
                 laws.append(joined)
-        begin = 0
-        for part in self.families:
-            laws += [OnBlock(begin, part.state_dim, law) for law in part.laws()]
-            begin += part.state_dim
-        return tuple(laws)
+        bounds = [bound for part in self.families if (bound := spectral_bound(part.laws())) is not None]
+        if len(bounds) == len(self.families):
+            laws.append(SpectralNorm(max(bounds)))
+        return (*laws, *self.block_laws())

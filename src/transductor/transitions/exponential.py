@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from transductor.transitions.laws import Determinant, Law, Orthogonal
-from transductor.transitions.rotations import SkewFamily, skew
+from transductor.transitions.rotations import SkewFamily, polished, skew
 
 __all__ = ["ExponentialTransitions"]
 
@@ -22,9 +22,7 @@ class ExponentialTransitions(SkewFamily):
 
     def chart(self, raw: Tensor) -> Tensor:
         """The matrix exponential."""
-        rotation: Tensor = torch.linalg.matrix_exp(skew(raw, self.state_dim))
-        # Squaring s times inside matrix_exp costs s bits of orthogonality; one Newton step gives them back.
-        return 1.5 * rotation - 0.5 * rotation @ (rotation.mT @ rotation)
+        return polished(torch.linalg.matrix_exp(skew(raw, self.state_dim)))
 
     def laws(self) -> tuple[Law, ...]:
         """A rotation."""

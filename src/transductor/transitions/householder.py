@@ -52,7 +52,12 @@ class HouseholderTransitions(ChartedFamily):
     def factors(self, raw: Tensor) -> tuple[Tensor, ...]:
         """Unit normals ``(..., k, D)``."""
         normals = raw.unflatten(-1, (self.reflections, self.state_dim))
-        return (normals / normals.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(raw.dtype).tiny),)
+        # A zero normal would be no reflection: it counts as the first axis.  Scaled first, so that the norm of
+        # a tiny one does not underflow.
+        largest = normals.detach().abs().amax(-1, keepdim=True)
+        first = torch.eye(self.state_dim, dtype=raw.dtype, device=raw.device)[0]
+        normals = torch.where(largest > 0, normals / largest.where(largest > 0, 1.0), first)
+        return (normals / normals.norm(dim=-1, keepdim=True),)
 
     def act(self, state: Tensor, *factors: Tensor) -> Tensor:
         """One reflection after another."""

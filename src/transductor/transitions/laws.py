@@ -35,6 +35,7 @@ __all__ = [
     "Support",
     "certify_laws",
     "shared_laws",
+    "spectral_bound",
 ]
 
 
@@ -149,21 +150,9 @@ class SpectralNorm(Law):
         return f"‖M‖₂ ≤ {self.cap:g}"
 
     def deviation(self, matrices: Tensor) -> Tensor:
-        """Excess over the cap."""
+        """Excess over the cap, relative to caps above 1."""
         norms: Tensor = torch.linalg.matrix_norm(matrices, 2)
-        return (norms - self.cap).clamp_min(0)
-
-    def of_direct_sum(self, others: Sequence[Law]) -> Law | None:
-        """The largest cap."""
-        return SpectralNorm(max(law.cap for law in (self, *others) if isinstance(law, SpectralNorm)))
-
-    def of_tensor_product(self, others: Sequence[Law]) -> Law | None:
-        """Norms multiply."""
-        product = 1.0
-        for law in (self, *others):
-            assert isinstance(law, SpectralNorm)
-            product *= law.cap
-        return SpectralNorm(product)
+        return (norms - self.cap).clamp_min(0) / max(1.0, self.cap)
 
 
 @final
@@ -299,11 +288,9 @@ class SpanRank(Law):
     def deviation(self, matrices: Tensor) -> Tensor:
         """Relative size of the next singular value of the flattened table (one number)."""
         values: Tensor = torch.linalg.svdvals(matrices.flatten(1))
-        return (
-            (values[self.dimension :] / values[0]).amax(0, keepdim=True)
-            if len(values) > self.dimension
-            else values.new_zeros(1)
-        )
+        if len(values) <= self.dimension:
+            return values.new_zeros(1)
+        return (values[self.dimension :] / values[0].clamp_min(torch.finfo(values.dtype).tiny)).amax(0, keepdim=True)
 
 
 @final
@@ -369,6 +356,14 @@ class OnBlock(Law):
         return self.law.deviation(matrices[:, span, span])
 
 
+def spectral_bound(laws: Sequence[Law]) -> float | None:
+    """The smallest bound of ‖M‖₂ that follows from the laws."""
+    isometric = (Orthogonal, ScaledOrthogonal, DoublyStochastic, Permutation)
+    bounds = [1.0 for law in laws if isinstance(law, isometric)]
+    bounds += [law.cap for law in laws if isinstance(law, SpectralNorm)]
+    return min(bounds, default=None)
+
+
 def shared_laws(parts: Sequence[Sequence[Law]]) -> list[list[Law]]:
     """For each kind of law that every part obeys: the laws of that kind, one per part."""
     shared = []
@@ -383,6 +378,10 @@ def shared_laws(parts: Sequence[Sequence[Law]]) -> list[list[Law]]:
 def certify_laws(family: TransitionFamily, matrices: Tensor | None = None) -> tuple[Certificate, ...]:
     """Measure every law of a family on its table (or on the given ``(N, D, D)`` matrices)."""
     found = (family.table() if matrices is None else matrices).detach()
+    if found.dtype not in LAW_TOLERANCE or found.ndim != 3 or found.shape[0] == 0:
+        raise ValueError(
+            f"matrices must be float32 or float64 of shape (N, D, D), N ≥ 1; got {found.dtype}, {tuple(found.shape)}"
+        )
     bound = LAW_TOLERANCE[found.dtype]
     certificates = []
     for law in family.laws():

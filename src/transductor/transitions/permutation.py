@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from transductor.notation import check_positive
+from transductor.notation import check_positive, working_dtype
 from transductor.transitions.base import FamilySpec, Stepper, TransitionFamily
 from transductor.transitions.laws import DoublyStochastic, Law, Orthogonal, Permutation
 
@@ -35,7 +35,7 @@ class PermutationTransitions(TransitionFamily):
         permutations: Sequence[Sequence[int]] | None = None,
     ) -> None:
         if permutations is not None:
-            rows = [list(row) for row in permutations]
+            rows = [[int(image) for image in row] for row in permutations]
             state_dim = len(rows[0]) if state_dim is None and rows else state_dim
             vocab_size = len(rows) if vocab_size is None else vocab_size
             if len(rows) != vocab_size or any(sorted(row) != list(range(state_dim or 0)) for row in rows):
@@ -59,7 +59,7 @@ class PermutationTransitions(TransitionFamily):
         """One-hot columns."""
         unit = self.get_buffer("unit")
         one_hot = torch.nn.functional.one_hot(self.images, self.state_dim)
-        return one_hot.mT.to(unit.dtype).contiguous()
+        return one_hot.mT.to(working_dtype(unit.dtype)).contiguous()
 
     def stepper(self) -> Stepper:
         """A gather."""

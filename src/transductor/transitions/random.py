@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import Law, SpectralNorm
-from transductor.transitions.spectral import check_spectral_cap, spectrally_capped
+from transductor.transitions.spectral import capped_lipschitz, check_spectral_cap, spectrally_capped
 
 __all__ = ["RandomTransitions"]
 
@@ -51,6 +51,10 @@ class RandomTransitions(ChartedFamily):
     def chart(self, raw: Tensor) -> Tensor:
         """Entries, capped."""
         return spectrally_capped(raw.unflatten(-1, (self.state_dim, self.state_dim)), self.spectral_cap)
+
+    def lipschitz_of_chart(self) -> float | None:
+        """Numbers are placed, then capped."""
+        return capped_lipschitz(self.state_dim)
 
     def start_matrix(self) -> None:
         """No promise: it is random."""

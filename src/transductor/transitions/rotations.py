@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from transductor.transitions.base import ChartedFamily
-from transductor.transitions.laws import Law, Orthogonal
+from transductor.transitions.laws import Determinant, Law, Orthogonal
 
-__all__ = ["SignedFamily", "SkewFamily", "cayley", "skew", "skew_dim"]
+__all__ = ["SignedFamily", "SkewFamily", "cayley", "polished", "skew", "skew_dim"]
 
 
 def skew_dim(state_dim: int) -> int:
@@ -33,7 +33,15 @@ def cayley(skew_matrices: Tensor) -> Tensor:
     eye = torch.eye(skew_matrices.shape[-1], dtype=skew_matrices.dtype, device=skew_matrices.device)
     # I + A and (I − A)⁻¹ commute, so one solve from the left suffices.
     rotation: Tensor = torch.linalg.solve(eye - skew_matrices, eye + skew_matrices)
-    return rotation
+    return polished(rotation)
+
+
+def polished(rotation: Tensor) -> Tensor:
+    """One Newton step towards the nearest orthogonal matrix: an error ε of MᵀM becomes ε².
+
+    A solve with a large A, or the squarings inside ``matrix_exp``, cost some digits of orthogonality.
+    """
+    return 1.5 * rotation - 0.5 * rotation @ (rotation.mT @ rotation)
 
 
 class SkewFamily(ChartedFamily):
@@ -90,5 +98,6 @@ class SignedFamily(SkewFamily):
         return torch.diag(self.signs if self.signs.ndim == 1 else self.signs[0]).float()
 
     def laws(self) -> tuple[Law, ...]:
-        """Orthogonal; the determinant is the product of the signs."""
-        return (Orthogonal(),)
+        """Orthogonal; the determinant is the product of the signs, certified where all tokens share it."""
+        products = self.signs.prod(-1).flatten().unique().tolist()
+        return (Orthogonal(), Determinant(int(products[0]))) if len(products) == 1 else (Orthogonal(),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import final
 
 import torch
@@ -33,6 +34,11 @@ def doubly_stochastic(logits: Tensor, iterations: int) -> Tensor:
     return matrix + missing_rows * (missing_columns / total)
 
 
+def _check_temperature(temperature: float) -> None:
+    if not (isinstance(temperature, (int, float)) and 0 < temperature < math.inf):
+        raise ValueError(f"temperature must be a positive finite number; got {temperature!r}")
+
+
 @final
 class SinkhornTransitions(ChartedFamily):
     """Doubly stochastic matrices: what lies between permutations.
@@ -58,8 +64,7 @@ class SinkhornTransitions(ChartedFamily):
         init_scale: float | None = None,
     ) -> None:
         check_positive("iterations", iterations)
-        if not temperature > 0:
-            raise ValueError(f"temperature must be a positive number; got {temperature!r}")
+        _check_temperature(temperature)
         self.temperature, self.iterations, self.identity_weight = temperature, iterations, identity_weight
         super().__init__(state_dim=state_dim, vocab_size=vocab_size, feature_dim=feature_dim, init_scale=init_scale)
 
@@ -73,6 +78,7 @@ class SinkhornTransitions(ChartedFamily):
 
     def chart(self, raw: Tensor) -> Tensor:
         """Logits to the Birkhoff polytope."""
+        _check_temperature(self.temperature)
         logits = raw.unflatten(-1, (self.state_dim, self.state_dim)) / self.temperature
         return doubly_stochastic(logits, self.iterations)
 

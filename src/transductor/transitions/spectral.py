@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-__all__ = ["check_spectral_cap", "spectral_scale", "spectrally_capped"]
+__all__ = ["capped_lipschitz", "check_spectral_cap", "spectral_scale", "spectrally_capped"]
 
 
 def spectral_scale(matrices: Tensor, spectral_cap: float) -> Tensor:
@@ -23,3 +25,8 @@ def check_spectral_cap(spectral_cap: float) -> None:
     """Refuse a cap that is not a positive number."""
     if not (isinstance(spectral_cap, (int, float)) and 0 < spectral_cap < float("inf")):
         raise ValueError(f"spectral_cap must be a positive number; got {spectral_cap!r}")
+
+
+def capped_lipschitz(state_dim: int) -> float:
+    """Frobenius Lipschitz constant of the cap: ``s W − s' W' = s(W − W') + (s − s')W'``, and ‖W'‖_F ≤ √d ‖W'‖₂."""
+    return 1 + math.sqrt(state_dim)

@@ -16,6 +16,8 @@ __all__ = ["StochasticTransitions", "softmax_or_argmax", "staying_logits"]
 
 def softmax_or_argmax(logits: Tensor, temperature: float, dim: int) -> Tensor:
     """Softmax of ``logits / temperature``; at temperature 0 its exact limit, a one-hot argmax."""
+    if not 0 <= temperature < math.inf:
+        raise ValueError(f"temperature must be a finite number ≥ 0; got {temperature!r}")
     if temperature > 0:
         return torch.softmax(logits / temperature, dim)
     hard = torch.zeros_like(logits)
@@ -55,7 +57,7 @@ class StochasticTransitions(ChartedFamily):
         identity_weight: float = 0.9,
         init_scale: float | None = None,
     ) -> None:
-        if not 0 <= temperature < float("inf"):
+        if not (isinstance(temperature, (int, float)) and 0 <= temperature < math.inf):
             raise ValueError(f"temperature must be a finite number ≥ 0; got {temperature!r}")
         self.temperature, self.identity_weight = temperature, identity_weight
         super().__init__(state_dim=state_dim, vocab_size=vocab_size, feature_dim=feature_dim, init_scale=init_scale)

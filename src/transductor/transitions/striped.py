@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 
 import torch
 from torch import Tensor
 
 from transductor.transitions.base import ChartedFamily
-from transductor.transitions.spectral import check_spectral_cap, spectrally_capped
+from transductor.transitions.spectral import capped_lipschitz, check_spectral_cap, spectrally_capped
 
 __all__ = ["StripedFamily"]
 
@@ -47,6 +48,10 @@ class StripedFamily(ChartedFamily):
     def chart(self, raw: Tensor) -> Tensor:
         """Numbers spread along their diagonals."""
         return spectrally_capped(raw[..., self.get_buffer("places")], self.spectral_cap)
+
+    def lipschitz_of_chart(self) -> float | None:
+        """Each number stands at most d times, then the cap."""
+        return math.sqrt(self.state_dim) * capped_lipschitz(self.state_dim)
 
     def start_matrix(self) -> Tensor:
         """The chart of the origin."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import final
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from transductor.transitions.base import Stepper, TransitionFamily
 from transductor.transitions.composite import CompositeFamily, check_parts
-from transductor.transitions.laws import KroneckerRank, Law, shared_laws
+from transductor.transitions.laws import KroneckerRank, Law, SpectralNorm, shared_laws, spectral_bound
 
 __all__ = ["TensorProduct"]
 
@@ -58,6 +59,17 @@ class TensorProduct(CompositeFamily):
         left, right = (part.start_matrix() for part in self.families)
         return None if left is None or right is None else torch.kron(left, right)
 
+    def start_from(self, raw: Tensor) -> Tensor:
+        """The product of the parts' starts; any vector where no part asks for more."""
+        left, right = self.families
+        if all(type(part).start_from is TransitionFamily.start_from for part in (left, right)):
+            return raw
+        square = raw.unflatten(0, (left.state_dim, right.state_dim))
+        # Sums over one axis, scaled to keep the size of the raw numbers.
+        left_start = left.start_from(square.sum(1) / math.sqrt(right.state_dim))
+        right_start = right.start_from(square.sum(0) / math.sqrt(left.state_dim))
+        return torch.kron(left_start, right_start)
+
     def laws(self) -> tuple[Law, ...]:
         """Kronecker structure, and what both factors share."""
         (left, right) = self.families
@@ -66,4 +78,7 @@ class TensorProduct(CompositeFamily):
             joined = first.of_tensor_product(others)
             if joined is not None:
                 laws.append(joined)
+        bounds = [spectral_bound(part.laws()) for part in (left, right)]
+        if bounds[0] is not None and bounds[1] is not None:
+            laws.append(SpectralNorm(bounds[0] * bounds[1]))
         return tuple(laws)

@@ -1,0 +1,17 @@
+"""When a fast path must not be believed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["all_finite"]
+
+
+def all_finite(values: Tensor) -> bool:
+    """One reduction: a finite sum has only finite terms.
+
+    A product of matrices may overflow where the states do not (``inf · 0``), and beyond a document's end; then
+    the loop is asked, which never forms products.
+    """
+    return values.numel() == 0 or bool(torch.isfinite(values.detach().sum()))
