@@ -17,15 +17,15 @@ TASK = ModularCounting(3)
 def model(seed=0):
     torch.manual_seed(seed)
     backbone = BackboneConfig(vocab_size=2, output_size=3, width=16, layers=1, attention_heads=2)
-    return RationalTransductor(RationalHead(OrthogonalTransitions(vocab_size=2, state_dim=4)), backbone)
+    return RationalTransductor(RationalHead(OrthogonalTransitions(vocab_size=2, state_dim=8)), backbone)
 
 
 def test_it_learns_mod_3():
     net = model()
-    points = train(net, TASK, TrainingSettings(steps=250, length=12, batch_size=32, learning_rate=1e-2))
+    points = train(net, TASK, TrainingSettings(steps=250, length=20, batch_size=32, learning_rate=1e-2))
     assert [point.step for point in points] == list(range(1, 251))
     assert points[-1].accuracy > 0.99 > points[0].accuracy
-    assert evaluate(net, TASK, length=12, trained_length=12).every_position > 0.99
+    assert evaluate(net, TASK, length=20, trained_length=20).every_position > 0.99
 
 
 def test_two_equal_runs_give_identical_numbers():
