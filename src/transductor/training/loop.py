@@ -33,8 +33,7 @@ class TrainingSettings:
         batch_size: Sequences per step.
         learning_rate: Peak of AdamW; decays to zero along a cosine.
         weight_decay: Of weight matrices outside the rational head; an automaton has no reason to be small.
-        gradient_clip: Largest gradient norm of each tensor.  Clipped together, a burst in the head's few numbers
-            starves all others, and training falls back to chance for a while.
+        gradient_clip: Largest gradient norm, of all parameters together.
         label_smoothing: Keeps the loss alive after every label is right, so that angles go on improving:
             without it a saturated softmax leaves the phase of a rotation where it first sufficed.
         seed: Of the data.  Seed the model before building it.
@@ -91,9 +90,7 @@ def train(
             raise TrainingError(f"the loss is {loss.item()} at step {step}; try a smaller learning_rate")
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
-        for parameter in model.parameters():
-            if parameter.grad is not None:
-                nn.utils.clip_grad_norm_(parameter, settings.gradient_clip)
+        nn.utils.clip_grad_norm_(model.parameters(), settings.gradient_clip)
         optimiser.step()
         schedule.step()
         accuracy = (logits.argmax(-1) == labels).float().mean().item()
