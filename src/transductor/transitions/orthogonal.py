@@ -15,10 +15,11 @@ __all__ = ["OrthogonalTransitions"]
 class OrthogonalTransitions(SignedFamily):
     """``C(A)² · diag(±1)``, C the Cayley map: the default orthogonal family.
 
-    Every rotation is the square of one without eigenvalue −1, so ``C(A)²`` reaches all of SO(d) at finite A, and
-    the signs reach det −1.  With one negative sign eigenvalue −1 is there from the first step, and training only
-    has to turn it; of the orthogonal families this one learned parity and mod-5 counting best (docs, "Which
-    orthogonal family?").
+    Every rotation is the square of one without eigenvalue −1, so ``C(A)²`` reaches all of SO(d) at finite A; the
+    signs add the other half of O(d).  With one negative sign every matrix has det −1 and eigenvalue −1 is there
+    from the first step: training only has to turn it.  One spare dimension gives every orthogonal matrix of
+    dimension d − 1, of either determinant.  Of six orthogonal families this one learned parity and mod-5
+    counting best (docs, "Which orthogonal family?").
 
     Args:
         negatives: How many coordinates, the last ones, start flipped, for every token; they cannot change while
