@@ -25,7 +25,7 @@ from rich.progress import track
 from rich.table import Table
 
 from transductor.experiments import DemoStudy, run_demo
-from transductor.report.style import save_figure
+from transductor.report.style import save_figure, spread
 from transductor.results import Record
 from transductor.tasks import ModularCounting
 
@@ -50,10 +50,6 @@ def one_run(job):
         "accuracy": {str(entry["length"]): entry["every_position"] for entry in run["lengths"]},
         "adversarial": run["adversarial"],
     }
-
-
-def spread(values):
-    return f"{sum(values) / len(values):.1%} ({min(values):.1%}–{max(values):.1%})"
 
 
 def figure(runs, path):

@@ -206,6 +206,11 @@ class TestSpectralControl:
         family = SpectralCap(DirectSum(DenseTransitions(state_dim=3, vocab_size=2)), spectral_cap=0.5)
         assert torch.linalg.matrix_norm(family.table(), 2).max() <= 0.5 + 1e-6
 
+    def test_structure_survives_the_cap(self):
+        family = SpectralCap(DIAGONAL(state_dim=3, vocab_size=2), spectral_cap=0.5)
+        assert [law.claim for law in family.laws()] == ["‖M‖₂ ≤ 0.5", "diagonal support"]
+        assert all(certificate.holds for certificate in certify_laws(family))
+
 
 class TestParameterCounts:
     def test_shared_basis(self):

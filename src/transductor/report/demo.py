@@ -12,18 +12,10 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from rich.table import Table
 
-from transductor.report.style import COLOURS, LABELS, save_figure, smoothed
+from transductor.report.style import COLOURS, LABELS, save_figure, smoothed, spread
 from transductor.results import Record
 
 __all__ = ["demo_figure", "demo_table"]
-
-
-def _spread(values: list[float]) -> str:
-    """Mean, and min–max where there are several seeds."""
-    mean = sum(values) / len(values)
-    if len(values) == 1:
-        return f"{mean:.1%}"
-    return f"{mean:.1%} ({min(values):.1%}–{max(values):.1%})"
 
 
 def demo_table(record: Record) -> Table:
@@ -40,15 +32,15 @@ def demo_table(record: Record) -> Table:
         table.add_column(f"{LABELS[name]}\n{models[name]['parameters']:,} parameters", justify="right")
     for index, length in enumerate(record.settings["lengths"]):
         cells = [
-            _spread([run["lengths"][index]["every_position"] for run in model["runs"]]) for model in models.values()
+            spread([run["lengths"][index]["every_position"] for run in model["runs"]]) for model in models.values()
         ]
         table.add_row(f"random, length {length}", *cells)
     longest = max(record.settings["lengths"])
     where = record.settings["lengths"].index(longest)
-    cells = [_spread([run["lengths"][where]["beyond"] for run in model["runs"]]) for model in models.values()]
+    cells = [spread([run["lengths"][where]["beyond"] for run in model["runs"]]) for model in models.values()]
     table.add_row(f"the same beyond {training['length']}", *cells, end_section=True)
     for kind in next(iter(models.values()))["runs"][0]["adversarial"]:
-        cells = [_spread([run["adversarial"][kind] for run in model["runs"]]) for model in models.values()]
+        cells = [spread([run["adversarial"][kind] for run in model["runs"]]) for model in models.values()]
         table.add_row(f"{kind}, length {longest}", *cells)
     table.caption = f"every position counts; chance is {record.measurements['chance']:.0%}"
     return table

@@ -11,10 +11,18 @@ from matplotlib.figure import Figure
 
 from transductor.results import write_atomically
 
-__all__ = ["COLOURS", "LABELS", "save_figure", "smoothed"]
+__all__ = ["COLOURS", "LABELS", "save_figure", "smoothed", "spread"]
 
 LABELS = {"transductor": "Rational Transductor", "transformer": "Transformer"}
 COLOURS = {"transductor": "#1f5fbf", "transformer": "#d1495b"}
+
+
+def spread(values: list[float]) -> str:
+    """Mean, and min–max where there are several seeds."""
+    mean = sum(values) / len(values)
+    if len(values) == 1:
+        return f"{mean:.1%}"
+    return f"{mean:.1%} ({min(values):.1%}–{max(values):.1%})"
 
 
 def smoothed(values: Sequence[float], width: int) -> list[float]:

@@ -9,7 +9,15 @@ from torch import Tensor
 
 from transductor.transitions.base import TransitionFamily
 from transductor.transitions.composite import CompositeFamily, check_parts
-from transductor.transitions.laws import Law, SpectralNorm
+from transductor.transitions.laws import (
+    BlockTriangular,
+    ButterflyRank,
+    ConstantAlong,
+    KroneckerRank,
+    Law,
+    SpectralNorm,
+    Support,
+)
 from transductor.transitions.spectral import check_spectral_cap, spectrally_capped
 
 __all__ = ["SpectralCap"]
@@ -46,5 +54,7 @@ class SpectralCap(CompositeFamily):
         return {"spectral_cap": self.spectral_cap}
 
     def laws(self) -> tuple[Law, ...]:
-        """‖M‖₂ ≤ γ."""
-        return (SpectralNorm(self.spectral_cap),)
+        """‖M‖₂ ≤ γ, and the part's structure, which scaling keeps."""
+        structure = (Support, ConstantAlong, ButterflyRank, BlockTriangular, KroneckerRank)
+        kept = [law for law in self.families[0].laws() if isinstance(law, structure)]
+        return (SpectralNorm(self.spectral_cap), *kept)
