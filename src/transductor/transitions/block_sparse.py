@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from transductor.notation import check_positive
-from transductor.transitions.base import ChartedFamily
+from transductor.transitions.capped import CappedFamily
 from transductor.transitions.laws import Law, SpectralNorm, Support
-from transductor.transitions.spectral import capped_lipschitz, check_spectral_cap, spectrally_capped
+from transductor.transitions.spectral import capped_lipschitz, spectrally_capped
 
 __all__ = ["BlockSparseTransitions"]
 
 
 @final
-class BlockSparseTransitions(ChartedFamily):
+class BlockSparseTransitions(CappedFamily):
     """Blocks of ``block_size`` coordinates; a block hears itself and its ``bandwidth`` neighbours each side.
 
     Bandwidth 0 is block-diagonal.  The last block is smaller when d is no multiple of the size.
@@ -40,9 +40,14 @@ class BlockSparseTransitions(ChartedFamily):
         check_positive("block_size", block_size)
         if not (isinstance(bandwidth, int) and bandwidth >= 0):
             raise ValueError(f"bandwidth must be an integer ≥ 0; got {bandwidth!r}")
-        check_spectral_cap(spectral_cap)
-        self.block_size, self.bandwidth, self.spectral_cap = block_size, bandwidth, spectral_cap
-        super().__init__(state_dim=state_dim, vocab_size=vocab_size, feature_dim=feature_dim, init_scale=init_scale)
+        self.block_size, self.bandwidth = block_size, bandwidth
+        super().__init__(
+            state_dim=state_dim,
+            vocab_size=vocab_size,
+            feature_dim=feature_dim,
+            spectral_cap=spectral_cap,
+            init_scale=init_scale,
+        )
         allowed = self.pattern()
         self.register_buffer("allowed", allowed, persistent=False)
         # Per row, the columns it hears, padded with repeats that are masked away.
@@ -83,10 +88,6 @@ class BlockSparseTransitions(ChartedFamily):
     def lipschitz_of_chart(self) -> float | None:
         """Numbers are placed, then capped."""
         return capped_lipschitz(self.state_dim)
-
-    def start_matrix(self) -> Tensor:
-        """The identity, scaled down to the cap."""
-        return min(1.0, self.spectral_cap) * torch.eye(self.state_dim)
 
     def step_cost(self) -> int:
         """One product per entry that may be nonzero."""

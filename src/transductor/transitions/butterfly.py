@@ -7,22 +7,21 @@ from typing import final
 import torch
 from torch import Tensor
 
-from transductor.transitions.base import ChartedFamily
+from transductor.transitions.capped import CappedFamily
 from transductor.transitions.laws import ButterflyRank, Law, SpectralNorm
-from transductor.transitions.spectral import check_spectral_cap, spectral_scale
+from transductor.transitions.spectral import spectral_scale
 
 __all__ = ["ButterflyTransitions"]
 
 
 @final
-class ButterflyTransitions(ChartedFamily):
+class ButterflyTransitions(CappedFamily):
     """A product of ⌈log₂ d⌉ levels; level l mixes coordinate i with its partner ``i xor 2^l``, as an FFT does.
 
     Any d: a coordinate without a partner is only scaled.  Capped at ``spectral_cap``; O(d log d) a step.
     """
 
     name = "butterfly"
-    options = ("spectral_cap",)
 
     def __init__(
         self,
@@ -33,9 +32,13 @@ class ButterflyTransitions(ChartedFamily):
         spectral_cap: float = 1.0,
         init_scale: float | None = None,
     ) -> None:
-        check_spectral_cap(spectral_cap)
-        self.spectral_cap = spectral_cap
-        super().__init__(state_dim=state_dim, vocab_size=vocab_size, feature_dim=feature_dim, init_scale=init_scale)
+        super().__init__(
+            state_dim=state_dim,
+            vocab_size=vocab_size,
+            feature_dim=feature_dim,
+            spectral_cap=spectral_cap,
+            init_scale=init_scale,
+        )
         strides = 2 ** torch.arange(self.levels)
         partners = torch.arange(state_dim) ^ strides[:, None]
         alone = partners >= state_dim
@@ -83,10 +86,6 @@ class ButterflyTransitions(ChartedFamily):
         coefficients, scale = self.factors(raw)
         eye = torch.eye(self.state_dim, dtype=raw.dtype, device=raw.device)
         return self._mixed(coefficients, eye) * scale[..., None, None]
-
-    def start_matrix(self) -> Tensor:
-        """The identity, scaled down to the cap."""
-        return min(1.0, self.spectral_cap) * torch.eye(self.state_dim)
 
     def step_cost(self) -> int:
         """2 d per level."""

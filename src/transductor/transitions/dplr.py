@@ -9,15 +9,16 @@ import torch
 from torch import Tensor
 
 from transductor.notation import check_positive
-from transductor.transitions.base import ChartedFamily, matvec
+from transductor.transitions.base import matvec
+from transductor.transitions.capped import CappedFamily
 from transductor.transitions.laws import Law, SpectralNorm
-from transductor.transitions.spectral import check_spectral_cap, spectral_scale
+from transductor.transitions.spectral import spectral_scale
 
 __all__ = ["DPLRTransitions"]
 
 
 @final
-class DPLRTransitions(ChartedFamily):
+class DPLRTransitions(CappedFamily):
     """``(D + U Vᵀ) / max(1, ‖D + U Vᵀ‖₂ / γ)`` with U, V of rank r: mixing and fading memory, O(d r) a step.
 
     The diagonal starts at 1, U and V at noise, as in the paper.
@@ -37,9 +38,14 @@ class DPLRTransitions(ChartedFamily):
         init_scale: float | None = None,
     ) -> None:
         check_positive("rank", rank)
-        check_spectral_cap(spectral_cap)
-        self.rank, self.spectral_cap = rank, spectral_cap
-        super().__init__(state_dim=state_dim, vocab_size=vocab_size, feature_dim=feature_dim, init_scale=init_scale)
+        self.rank = rank
+        super().__init__(
+            state_dim=state_dim,
+            vocab_size=vocab_size,
+            feature_dim=feature_dim,
+            spectral_cap=spectral_cap,
+            init_scale=init_scale,
+        )
 
     def origin(self) -> Tensor:
         """Diagonal 1, U = V = 0."""
@@ -67,10 +73,6 @@ class DPLRTransitions(ChartedFamily):
         """The matrix, for the parallel scan."""
         diagonal, left, right = self.factors(raw)
         return torch.diag_embed(diagonal) + left @ right.mT
-
-    def start_matrix(self) -> Tensor:
-        """The identity, scaled down to the cap."""
-        return min(1.0, self.spectral_cap) * torch.eye(self.state_dim)
 
     def step_cost(self) -> int:
         """d + 2 d r."""

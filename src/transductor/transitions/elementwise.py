@@ -7,30 +7,14 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from transductor.transitions.base import ChartedFamily
+from transductor.transitions.capped import CappedFamily
 from transductor.transitions.laws import Law, SpectralNorm, Support
-from transductor.transitions.spectral import check_spectral_cap
 
 __all__ = ["ElementwiseFamily"]
 
 
-class ElementwiseFamily(ChartedFamily):
+class ElementwiseFamily(CappedFamily):
     """``diag(λ)`` with eigenvalues |λ| ≤ γ, a function of one raw number each."""
-
-    options = ("spectral_cap",)
-
-    def __init__(
-        self,
-        *,
-        state_dim: int,
-        vocab_size: int | None = None,
-        feature_dim: int | None = None,
-        spectral_cap: float = 1.0,
-        init_scale: float | None = None,
-    ) -> None:
-        check_spectral_cap(spectral_cap)
-        self.spectral_cap = spectral_cap
-        super().__init__(state_dim=state_dim, vocab_size=vocab_size, feature_dim=feature_dim, init_scale=init_scale)
 
     @abstractmethod
     def eigenvalues(self, raw: Tensor) -> Tensor:

@@ -8,15 +8,15 @@ from typing import final
 import torch
 from torch import Tensor
 
-from transductor.transitions.base import ChartedFamily
+from transductor.transitions.capped import CappedFamily
 from transductor.transitions.laws import Law, SpectralNorm
-from transductor.transitions.spectral import capped_lipschitz, check_spectral_cap, spectrally_capped
+from transductor.transitions.spectral import capped_lipschitz, spectrally_capped
 
 __all__ = ["RandomTransitions"]
 
 
 @final
-class RandomTransitions(ChartedFamily):
+class RandomTransitions(CappedFamily):
     """Gaussian matrices that never train, capped at ``spectral_cap``: only a readout on top learns.
 
     Gaussian on purpose: features from a near-identity start are almost collinear (condition number 2e16 at
@@ -24,7 +24,6 @@ class RandomTransitions(ChartedFamily):
     """
 
     name = "random"
-    options = ("spectral_cap",)
 
     def __init__(
         self,
@@ -35,9 +34,13 @@ class RandomTransitions(ChartedFamily):
         spectral_cap: float = 0.99,
         init_scale: float | None = None,
     ) -> None:
-        check_spectral_cap(spectral_cap)
-        self.spectral_cap = spectral_cap
-        super().__init__(state_dim=state_dim, vocab_size=vocab_size, feature_dim=feature_dim, init_scale=init_scale)
+        super().__init__(
+            state_dim=state_dim,
+            vocab_size=vocab_size,
+            feature_dim=feature_dim,
+            spectral_cap=spectral_cap,
+            init_scale=init_scale,
+        )
         self.requires_grad_(False)
 
     def origin(self) -> Tensor:

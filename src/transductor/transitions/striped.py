@@ -8,16 +8,14 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from transductor.transitions.base import ChartedFamily
-from transductor.transitions.spectral import capped_lipschitz, check_spectral_cap, spectrally_capped
+from transductor.transitions.capped import CappedFamily
+from transductor.transitions.spectral import capped_lipschitz, spectrally_capped
 
 __all__ = ["StripedFamily"]
 
 
-class StripedFamily(ChartedFamily):
+class StripedFamily(CappedFamily):
     """``M[i, j] = m[places[i, j]]``, capped at ``spectral_cap``; starts with only the middle number 1."""
-
-    options = ("spectral_cap",)
 
     def __init__(
         self,
@@ -28,9 +26,13 @@ class StripedFamily(ChartedFamily):
         spectral_cap: float = 1.0,
         init_scale: float | None = None,
     ) -> None:
-        check_spectral_cap(spectral_cap)
-        self.spectral_cap = spectral_cap
-        super().__init__(state_dim=state_dim, vocab_size=vocab_size, feature_dim=feature_dim, init_scale=init_scale)
+        super().__init__(
+            state_dim=state_dim,
+            vocab_size=vocab_size,
+            feature_dim=feature_dim,
+            spectral_cap=spectral_cap,
+            init_scale=init_scale,
+        )
         rows = torch.arange(state_dim)
         self.register_buffer("places", self.places_of(rows[:, None], rows), persistent=False)
 
