@@ -204,14 +204,15 @@ def _matrix_gradient(
         torch.mul(adjoints[:, :1].unsqueeze(-1), initial[:, None, None, :], out=out[:, :1])
         torch.mul(adjoints[:, 1:].unsqueeze(-1), states[:, :-1].unsqueeze(-2), out=out[:, 1:])
         return out
-    batch, time, dim = states.shape
-    rows = torch.arange(batch * time, device=tokens.device).view(batch, time)
-    after_first = rows[:, 1:].flatten()
-    flat_adjoints, flat_states = adjoints.reshape(-1, dim), states.reshape(-1, dim)
-    symbols = matrices.shape[0]
-    out = outer_by_token(flat_adjoints, flat_states, after_first, after_first - 1, tokens[:, 1:].flatten(), symbols)
-    first = torch.arange(batch, device=tokens.device)
-    return out + outer_by_token(flat_adjoints, initial, rows[:, 0], first, tokens[:, 0], symbols)
+    time, dim = states.shape[1:]
+    flat_states = states.reshape(-1, dim)
+
+    def before(rows: Tensor) -> Tensor:
+        """The state each row of the flattened batch came from: the one before, or the initial one."""
+        first = (rows % time == 0).unsqueeze(-1)
+        return torch.where(first, initial[rows // time], flat_states[(rows - 1).clamp_min(0)])
+
+    return outer_by_token(adjoints.reshape(-1, dim), before, tokens.flatten(), matrices.shape[0])
 
 
 def _differentiable_backward(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -15,15 +16,14 @@ __all__ = ["matvec_by_token", "outer_by_token"]
 _BLOCK = 1 << 14
 
 
-def outer_by_token(
-    left: Tensor, right: Tensor, left_rows: Tensor, right_rows: Tensor, tokens: Tensor, vocab_size: int
-) -> Tensor:
-    """``out[v] = Σ_{i: tokens[i] = v} left[left_rows[i]] ⊗ right[right_rows[i]]``, shape ``(V, D, E)``.
+def outer_by_token(left: Tensor, right_at: Callable[[Tensor], Tensor], tokens: Tensor, vocab_size: int) -> Tensor:
+    """``out[v] = Σ_{i: tokens[i] = v} left[i] ⊗ right[i]``, shape ``(V, D, D)``.
 
-    Positions are sorted by token and cut into tiles of one token each; a tile is one small matrix product,
-    so memory is that of the result plus a fixed block, and the order of summation is fixed.
+    ``right_at`` answers rows ``(...)`` with ``(..., D)``, so that the caller need not write a shifted copy.
+    Positions are sorted by token and cut into tiles of one token each; a tile is one small matrix product, so
+    memory is that of the result plus a fixed block, and the order of summation is fixed.
     """
-    out = left.new_zeros(vocab_size, left.shape[-1], right.shape[-1])
+    out = left.new_zeros(vocab_size, left.shape[-1], left.shape[-1])
     if tokens.numel() == 0:
         return out
     counts = torch.bincount(tokens, minlength=vocab_size)
@@ -43,8 +43,8 @@ def outer_by_token(
         slots = tile_start[block, None] + within
         valid = slots < stops[tile_token[block], None]
         rows = order[slots.clamp_max(tokens.numel() - 1)]
-        lefts = left[left_rows[rows]] * valid.unsqueeze(-1)
-        out.index_add_(0, tile_token[block], lefts.mT @ right[right_rows[rows]])
+        lefts = left[rows] * valid.unsqueeze(-1)
+        out.index_add_(0, tile_token[block], lefts.mT @ right_at(rows))
     return out
 
 
@@ -82,7 +82,6 @@ class _MatvecByToken(torch.autograd.Function):
             gathered = table[tokens]
             to_table = torch.zeros_like(table).index_add(0, tokens, grad.unsqueeze(-1) * states.unsqueeze(-2))
             return to_table, None, (gathered.mT @ grad.unsqueeze(-1)).squeeze(-1)
-        rows = torch.arange(tokens.numel(), device=tokens.device)
-        to_table = outer_by_token(grad, states, rows, rows, tokens, table.shape[0])
+        to_table = outer_by_token(grad, lambda rows: states[rows], tokens, table.shape[0])
         to_states = _MatvecByToken.forward(table.mT, tokens, grad)
         return to_table, None, to_states
