@@ -84,7 +84,7 @@ def blocks(language):
 
 @pytest.mark.parametrize("block", blocks("python"))
 def test_the_documentation_runs(block, tmp_path):
-    run("-W", "error", "-c", block, cwd=tmp_path)
+    assert run("-W", "error", "-c", block, cwd=tmp_path).returncode == 0
 
 
 def test_the_first_example_fits_on_the_first_screen():

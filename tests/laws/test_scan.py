@@ -42,7 +42,7 @@ def outcome(leaves, tokens, *, backend, cotangents=None, **options):
     return states, final, dict(zip(leaves, gradients, strict=True)), cotangents
 
 
-def compare(leaves, tokens, backend, **options):
+def assert_equals_reference(leaves, tokens, backend, **options):
     states, final, gradients, cotangents = outcome(leaves, tokens, backend="reference", **options)
     fast_states, fast_final, fast_gradients, _ = outcome(
         leaves, tokens, backend=backend, cotangents=cotangents, **options
@@ -60,28 +60,28 @@ class TestAgainstTheReference:
     def test_plain(self, backend, time, dense):
         leaves, tokens = operands(time, dense=dense)
         leaves = {name: leaves[name] for name in ("transitions", "initial_state")}
-        compare(leaves, tokens, backend)
+        assert_equals_reference(leaves, tokens, backend)
 
     def test_affine(self, backend, time, dense):
         leaves, tokens = operands(time, dense=dense)
-        compare(leaves, tokens, backend)
+        assert_equals_reference(leaves, tokens, backend)
 
     def test_mask(self, backend, time, dense):
         leaves, tokens = operands(time, dense=dense)
         mask = torch.rand(3, time) < 0.7
         mask[0] = False
-        compare(leaves, tokens, backend, mask=mask)
+        assert_equals_reference(leaves, tokens, backend, mask=mask)
 
     def test_lengths(self, backend, time, dense):
         leaves, tokens = operands(time, dense=dense)
-        compare(leaves, tokens, backend, lengths=torch.tensor([0, time, time // 2]))
+        assert_equals_reference(leaves, tokens, backend, lengths=torch.tensor([0, time, time // 2]))
 
     def test_packed(self, backend, time, dense):
         leaves, tokens = operands(time, batch=1, dense=dense)
         cuts = torch.randint(0, time + 1, (4,)).sort().values
         offsets = torch.cat((torch.tensor([0]), cuts, torch.tensor([time])))
         leaves["initial_state"] = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
-        compare(leaves, tokens, backend, cu_seqlens=offsets)
+        assert_equals_reference(leaves, tokens, backend, cu_seqlens=offsets)
 
     def test_packed_without_bias_and_with_mask(self, backend, time, dense):
         leaves, tokens = operands(time, batch=1, dense=dense)
@@ -89,7 +89,7 @@ class TestAgainstTheReference:
         leaves["initial_state"] = torch.randn(4, dtype=torch.float64, requires_grad=True)
         mask = torch.rand(1, time) < 0.7
         mask[0, 0] = False
-        compare(leaves, tokens, backend, mask=mask, cu_seqlens=torch.tensor([0, time // 3, time]))
+        assert_equals_reference(leaves, tokens, backend, mask=mask, cu_seqlens=torch.tensor([0, time // 3, time]))
 
 
 @pytest.mark.parametrize("backend", FAST)
@@ -98,7 +98,7 @@ class TestAgainstTheReference:
 @pytest.mark.parametrize("time", TIMES)
 def test_semirings(semiring, backend, time, dense):
     leaves, tokens = operands(time, semiring=semiring, dense=dense)
-    compare(leaves, tokens, backend, semiring=semiring, mask=torch.rand(3, time) < 0.8)
+    assert_equals_reference(leaves, tokens, backend, semiring=semiring, mask=torch.rand(3, time) < 0.8)
 
 
 @pytest.mark.parametrize("backend", FAST)
@@ -106,7 +106,7 @@ def test_semirings(semiring, backend, time, dense):
 def test_packed_semirings(semiring, backend):
     leaves, tokens = operands(40, batch=1, semiring=semiring)
     leaves["initial_state"] = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
-    compare(leaves, tokens, backend, semiring=semiring, cu_seqlens=torch.tensor([0, 3, 3, 40]))
+    assert_equals_reference(leaves, tokens, backend, semiring=semiring, cu_seqlens=torch.tensor([0, 3, 3, 40]))
 
 
 @pytest.mark.parametrize("backend", list(BACKENDS))

@@ -193,6 +193,10 @@ class ChartedFamily(TransitionFamily):
         else:
             assert feature_dim is not None
             self.source = _FeatureSource(feature_dim, self.origin(), scale)
+        self.register_structure()
+
+    def register_structure(self) -> None:
+        """Register index buffers that the chart needs; most charts need none."""
 
     @abstractmethod
     def origin(self) -> Tensor:

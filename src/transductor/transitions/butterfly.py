@@ -23,26 +23,13 @@ class ButterflyTransitions(CappedFamily):
 
     name = "butterfly"
 
-    def __init__(
-        self,
-        *,
-        state_dim: int,
-        vocab_size: int | None = None,
-        feature_dim: int | None = None,
-        spectral_cap: float = 1.0,
-        init_scale: float | None = None,
-    ) -> None:
-        super().__init__(
-            state_dim=state_dim,
-            vocab_size=vocab_size,
-            feature_dim=feature_dim,
-            spectral_cap=spectral_cap,
-            init_scale=init_scale,
-        )
+    def register_structure(self) -> None:
+        """Who is whose partner, level by level."""
         strides = 2 ** torch.arange(self.levels)
-        partners = torch.arange(state_dim) ^ strides[:, None]
-        alone = partners >= state_dim
-        self.register_buffer("partners", partners.where(~alone, torch.arange(state_dim)), persistent=False)
+        own = torch.arange(self.state_dim)
+        partners = own ^ strides[:, None]
+        alone = partners >= self.state_dim
+        self.register_buffer("partners", partners.where(~alone, own), persistent=False)
         self.register_buffer("paired", ~alone, persistent=False)
 
     @property

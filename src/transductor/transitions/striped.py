@@ -17,23 +17,9 @@ __all__ = ["StripedFamily"]
 class StripedFamily(CappedFamily):
     """``M[i, j] = m[places[i, j]]``, capped at ``spectral_cap``; starts with only the middle number 1."""
 
-    def __init__(
-        self,
-        *,
-        state_dim: int,
-        vocab_size: int | None = None,
-        feature_dim: int | None = None,
-        spectral_cap: float = 1.0,
-        init_scale: float | None = None,
-    ) -> None:
-        super().__init__(
-            state_dim=state_dim,
-            vocab_size=vocab_size,
-            feature_dim=feature_dim,
-            spectral_cap=spectral_cap,
-            init_scale=init_scale,
-        )
-        rows = torch.arange(state_dim)
+    def register_structure(self) -> None:
+        """Which number stands where."""
+        rows = torch.arange(self.state_dim)
         self.register_buffer("places", self.places_of(rows[:, None], rows), persistent=False)
 
     @staticmethod
