@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 help:
 	@echo "make demo   train a Rational Transductor and a Transformer on mod-5 counting, compare them"
 	@echo "make test   run the tests            make lint   ruff, mypy --strict, import rules"
-	@echo "make bench  measure the scan         make test-slow   the studies marked slow"
+	@echo "make bench  time the scan            make test-slow   the studies marked slow"
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -35,7 +35,7 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 bench: $(READY)
-	$(BIN)/python benchmarks/scan_cpu.py
+	$(BIN)/transductor bench scan
 
 clean:
 	rm -rf $(VENV) build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -124,6 +126,76 @@ def test_bad_options_are_refused_before_anything_is_trained(tmp_path):
         assert shown.exit_code == 2
         assert words in shown.output
     assert "0.1.0" in invoke("--version").output
+
+
+def test_bench_scan_checks_times_and_writes(tmp_path):
+    shown = invoke("bench", "scan", "--quick", "--device", "cpu", "--output", str(tmp_path))
+    assert shown.exit_code == 0, shown.output
+    for words in ("measured / floor", "Kogge–Stone", "peer / scan (auto)", "peak memory", "scan_cpu.json"):
+        assert words in shown.output
+    record = read_record(tmp_path / "scan_cpu.json")
+    assert record.settings["parts"] == ["lengths", "shapes"]
+    assert record.environment["versions"]["torch"]
+    assert (tmp_path / "scan_cpu.png").read_bytes().startswith(PNG)
+
+
+def test_bench_scan_refuses_to_time_what_is_wrong(tmp_path, monkeypatch):
+    from transductor.recurrence import BACKENDS
+
+    right = BACKENDS["chunked"]
+    monkeypatch.setitem(BACKENDS, "broken", lambda problem: 1.001 * right(problem))
+    shown = invoke("bench", "scan", "--quick", "--output", str(tmp_path / "out"))
+    assert shown.exit_code == 1
+    assert "broken is wrong at B=3" in shown.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_bench_model_compares_two_models(tmp_path):
+    shown = invoke("bench", "model", "--quick", "--device", "cpu", "--output", str(tmp_path))
+    assert shown.exit_code == 0, shown.output
+    assert "the head adds" in shown.output
+    assert set(read_record(tmp_path / "model_cpu.json").measurements) == {"training", "decoding"}
+
+
+@pytest.mark.parametrize(("command", "runner"), [("scan", "run_latency"), ("model", "run_model_cost")])
+def test_an_interrupted_benchmark_writes_nothing(command, runner, tmp_path, monkeypatch):
+    import transductor.experiments
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(transductor.experiments, runner, interrupted)
+    shown = invoke("bench", command, "--quick", "--output", str(tmp_path / "out"))
+    assert shown.exit_code == 130
+    assert "nothing was written" in shown.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_bench_options_are_refused_by_name():
+    for arguments, words in (
+        (("bench", "scan", "--only", "colours"), "lengths, shapes"),
+        (("bench", "scan", "--device", "abacus"), "auto, cpu or cuda"),
+        (("bench", "model", "--device", "abacus"), "auto, cpu or cuda"),
+    ):
+        shown = invoke(*arguments)
+        assert shown.exit_code == 2
+        assert words in shown.output
+
+
+def test_help_of_the_benchmarks_is_quick():
+    code = """
+import sys
+sys.argv = ["transductor", "bench", "scan", "--help"]
+from transductor.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+assert not {"torch", "numpy", "matplotlib"} & set(sys.modules)
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    for option in ("--device", "--quick", "--output", "--only"):
+        assert option in shown
 
 
 @pytest.mark.slow

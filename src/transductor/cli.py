@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["app", "main"]
 
@@ -16,6 +22,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+bench = typer.Typer(help="Measure speed and memory on this machine, beside the peers.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
 
 
 @app.callback(invoke_without_command=True)
@@ -110,6 +120,104 @@ def info(
     Console().print(card_view(card))
     if config:
         typer.echo(to_json(card.config))
+
+
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Output = Annotated[Path | None, typer.Option(help="Folder for record and figure (--quick: runs/bench).")]
+RESULTS, TRIAL = Path("benchmarks/results"), Path("runs/bench")
+
+
+def _chosen_device(device: str) -> str:
+    import torch
+
+    if device not in ("auto", "cpu", "cuda"):
+        raise typer.BadParameter(f"must be auto, cpu or cuda; got {device!r}", param_hint="--device")
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        raise typer.BadParameter("there is no CUDA device here", param_hint="--device")
+    return device
+
+
+@bench.command("scan")
+def bench_scan(
+    device: Device = "auto",
+    quick: Annotated[bool, typer.Option("--quick", help="A tiny sweep: seconds, to see that all runs.")] = False,
+    output: Output = None,
+    only: Annotated[list[str] | None, typer.Option(help="lengths (beside peers) or shapes (ours alone).")] = None,
+) -> None:
+    """Time the scan beside its peers: correctness first, then latency, distance to the floor, memory."""
+    from dataclasses import replace
+
+    from transductor.experiments import LatencyStudy, WrongResult, run_latency
+    from transductor.experiments.latency import PARTS
+    from transductor.report import latency_figure, latency_tables
+
+    parts = tuple(only or PARTS)
+    if not set(parts) <= set(PARTS):
+        raise typer.BadParameter(f"must be one of {', '.join(PARTS)}; got {', '.join(parts)}", param_hint="--only")
+    device = _chosen_device(device)
+    study = replace(LatencyStudy.small() if quick else LatencyStudy.for_device(device), parts=parts)
+    console = _console()
+    try:
+        with _stages(console) as on_cell:
+            record = run_latency(study, device, on_cell)
+    except WrongResult as error:
+        typer.echo(f"error: {error}; nothing is written", err=True)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        console.print("interrupted; nothing was written")
+        raise typer.Exit(130) from None
+    folder = output or (TRIAL if quick else RESULTS)
+    written = [record.write(folder / f"{record.name}.json")]
+    console.print(latency_tables(record))
+    written.append(latency_figure(record, folder / f"{record.name}.png"))
+    console.print("written: " + ", ".join(map(str, written)), soft_wrap=True)
+
+
+@bench.command("model")
+def bench_model(
+    device: Device = "auto",
+    quick: Annotated[bool, typer.Option("--quick", help="A miniature: seconds, nothing compiled.")] = False,
+    output: Output = None,
+) -> None:
+    """Time a training step and decoding of a Rational Transductor beside the same Transformer without the head."""
+    from transductor.experiments import ModelCostStudy, run_model_cost
+    from transductor.report import model_cost_tables
+
+    device = _chosen_device(device)
+    study = ModelCostStudy.small() if quick else ModelCostStudy.for_device(device)
+    console = _console()
+    try:
+        with _stages(console) as on_stage:
+            record = run_model_cost(study, device, on_stage)
+    except KeyboardInterrupt:
+        console.print("interrupted; nothing was written")
+        raise typer.Exit(130) from None
+    path = record.write((output or (TRIAL if quick else RESULTS)) / f"{record.name}.json")
+    console.print(model_cost_tables(record))
+    console.print(f"written: {path}", soft_wrap=True)
+
+
+def _console() -> Console:
+    """Wide where nobody watches: a table in a log file must not be squeezed into 80 columns."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=220)
+
+
+@contextmanager
+def _stages(console: Console) -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar; gives the function that moves it."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("", total=None)
+        yield lambda description, done, total: progress.update(
+            bar, description=description, completed=done, total=total
+        )
 
 
 def main() -> None:

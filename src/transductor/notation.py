@@ -17,6 +17,7 @@ __all__ = [
     "check_positive",
     "check_token_ids",
     "one_of",
+    "readable",
     "working_dtype",
 ]
 
@@ -48,6 +49,15 @@ def one_of(argument: str, value: object, allowed: Iterable[object]) -> None:
         raise ValueError(f"{argument} must be one of {', '.join(map(repr, names))}; got {value!r}")
 
 
+def readable(values: Tensor) -> bool:
+    """Whether values may be looked at to refuse bad ones.
+
+    Not inside a compiled graph, which cannot branch on them, and not on an accelerator, which would have to be waited
+    for at every call.
+    """
+    return values.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def check_positive(argument: str, value: object) -> None:
     """Refuse anything but an integer of at least one."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -58,8 +68,8 @@ def check_token_ids(argument: str, tokens: Tensor, vocab_size: int) -> None:
     """Refuse tokens that are not integers in ``[0, vocab_size)``, naming the first offender."""
     if tokens.dtype not in (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8):
         raise TypeError(f"{argument} must be an integer tensor (int64, int32, int16, int8, uint8); got {tokens.dtype}")
-    if tokens.numel() == 0 or tokens.is_meta or torch.compiler.is_compiling():
-        return  # a compiled graph cannot branch on values; the embedding still refuses
+    if tokens.numel() == 0 or not readable(tokens):
+        return  # the states of an unknown token are NaN, and an embedding refuses it
     low, high = torch.aminmax(tokens)
     if int(low) < 0 or int(high) >= vocab_size:
         wrong = (tokens < 0) | (tokens >= vocab_size)

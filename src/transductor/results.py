@@ -67,7 +67,7 @@ def read_record(path: str | Path) -> Record:
 def environment() -> dict[str, Any]:
     """Hardware and versions, for honest numbers."""
     versions = {}
-    for package in ("transductor", "torch", "numpy", "triton"):
+    for package in ("transductor", "torch", "numpy", "triton", "jax", "numba", "flash-linear-attention"):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:

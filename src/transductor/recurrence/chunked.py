@@ -25,7 +25,7 @@ from transductor.recurrence.problem import Problem, folded
 from transductor.recurrence.reference import reference
 from transductor.recurrence.semirings import SEMIRINGS, Semiring
 
-__all__ = ["chunked"]
+__all__ = ["backward", "chunked", "forward"]
 
 REAL = SEMIRINGS["real"]
 
@@ -233,6 +233,31 @@ def _differentiable_backward(
     for i, gradient in zip(wanted, found, strict=True):
         out[i] = gradient
     return tuple(out)
+
+
+def forward(matrices: Tensor, tokens: Tensor | None, bias: Tensor | None, initial: Tensor) -> tuple[Tensor, ...]:
+    """States ``(B, T, D)`` and products of a scan without mask or boundaries; no gradient."""
+    states, *levels = _forward(matrices, tokens, bias, initial, REAL)
+    if all(map(all_finite, (states, *levels))):
+        return states, *levels
+    return (reference(Problem(matrices, tokens, bias, initial)),)
+
+
+def backward(
+    matrices: Tensor,
+    tokens: Tensor | None,
+    additive: bool,
+    initial: Tensor,
+    states: Tensor,
+    grad: Tensor,
+    *,
+    wants_matrices: bool,
+) -> tuple[Tensor | None, Tensor, Tensor]:
+    """Gradients of matrices, bias and initial states; the products are formed anew."""
+    _, *levels = _forward(matrices, tokens, torch.zeros_like(states) if additive else None, initial, REAL)
+    adjoints, to_initial = _backward(matrices, tokens, additive, levels, grad)
+    to_matrices = _matrix_gradient(matrices, tokens, initial, states, adjoints) if wants_matrices else None
+    return to_matrices, adjoints, to_initial
 
 
 class _SemiringScan(torch.autograd.Function):

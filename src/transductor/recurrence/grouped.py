@@ -57,7 +57,7 @@ def _narrow(vocab_size: int) -> torch.dtype:
 
 def matvec_by_token(table: Tensor, tokens: Tensor, states: Tensor, semiring: Semiring) -> Tensor:
     """``table[tokens[i]] · states[i]`` for every row i: ``(N, D)``, differentiable, in bounded memory."""
-    if semiring.name == "real":
+    if semiring.name == "real" and not torch.compiler.is_compiling():
         return cast(Tensor, _MatvecByToken.apply(table, tokens, states))  # type: ignore[no-untyped-call]
     return semiring.matvec(table[tokens], states)
 

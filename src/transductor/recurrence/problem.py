@@ -70,22 +70,21 @@ def folded(problem: Problem) -> Problem:
         if bias is not None:
             bias = bias.where(problem.mask[..., None], semiring.zero)
     initial = problem.initial
-    if problem.offsets is not None:
-        lengths = problem.offsets.diff()
-        begins = problem.offsets[:-1][lengths > 0]
-        starts = initial[lengths > 0]
+    if problem.offsets is not None and problem.time:
+        position = torch.arange(problem.time, device=initial.device)
+        document = torch.searchsorted(problem.offsets[1:], position, right=True)
+        begins = (problem.offsets[document] == position)[:, None]
+        # What a document's first step makes of its initial state; of an empty one, something nobody asks for.
+        first = problem.offsets[:-1].clamp_max(problem.time - 1)
         if tokens is not None:
-            arrived = matvec_by_token(matrices, tokens[0, begins], starts, semiring)
-            tokens = tokens.index_fill(1, begins, symbols + 1)
+            arrived = matvec_by_token(matrices, tokens[0, first], initial, semiring)[document]
+            tokens = tokens.where(~begins[:, 0], symbols + 1)
         else:
-            arrived = semiring.matvec(matrices[0, begins], starts)
-            keep = torch.ones(problem.time, dtype=torch.bool, device=begins.device).index_fill(0, begins, False)
-            matrices = matrices.where(keep[None, :, None, None], nothing)
+            arrived = semiring.matvec(matrices[0, first], initial)[document]
+            matrices = matrices.where(~begins[..., None], nothing)
         if bias is None:
-            bias = torch.full(
-                (1, problem.time, dim), semiring.zero, dtype=initial.dtype, device=initial.device
-            ).index_copy(1, begins, arrived[None])
+            bias = arrived.where(begins, semiring.zero)[None]
         else:
-            bias = bias.index_copy(1, begins, semiring.add(arrived, bias[0, begins])[None])
+            bias = semiring.add(arrived, bias[0]).where(begins, bias[0])[None]
         initial = torch.full((1, dim), semiring.zero, dtype=initial.dtype, device=initial.device)
     return replace(problem, matrices=matrices, tokens=tokens, bias=bias, initial=initial, mask=None, offsets=None)

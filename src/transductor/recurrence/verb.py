@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
 from typing import Final, Literal, overload
 
 import torch
 from torch import Tensor
 
-from transductor.notation import check_token_ids, one_of, working_dtype
+from transductor.kernels import cpu
+from transductor.notation import check_token_ids, one_of, readable, working_dtype
 from transductor.recurrence.chunked import chunked
 from transductor.recurrence.kogge_stone import kogge_stone
+from transductor.recurrence.operator import kernel_scan
 from transductor.recurrence.plan import kogge_stone_microseconds, plan_chunks
 from transductor.recurrence.problem import Problem
 from transductor.recurrence.reference import reference
@@ -22,6 +27,8 @@ BACKENDS: Final[dict[str, Callable[[Problem], Tensor]]] = {
     "reference": reference,
     "kogge_stone": kogge_stone,
     "chunked": chunked,
+    "numba": lambda problem: kernel_scan(problem, "numba"),
+    "triton": lambda problem: kernel_scan(problem, "triton"),
 }
 
 
@@ -88,7 +95,8 @@ def scan(
         cu_seqlens: ``(N + 1)`` boundaries ``0 = c_0 ≤ … ≤ c_N = T`` of documents packed into one row; each
             begins again from ``initial_state``.
         semiring: ``"real"``, ``"max_plus"``, ``"min_plus"``, ``"log"`` or ``"boolean"``.
-        backend: ``"auto"``, ``"reference"``, ``"kogge_stone"`` or ``"chunked"``.
+        backend: ``"auto"``, or ``"reference"``, ``"kogge_stone"``, ``"chunked"`` (plain torch, any device), ``"numba"``
+            (compiled loops on a CPU), ``"triton"`` (kernels on a GPU; D ≤ 64).
         return_final: Also return the state after the last real step of each row (of each document).
 
     Returns:
@@ -96,14 +104,22 @@ def scan(
         ``(N, D)``).  Unbatched input gives unbatched output.  To go on later, pass the final state as the
         next ``initial_state``.
 
-    float16 and bfloat16 are accumulated in float32, under autocast too.  Gradients flow to ``transitions``,
+    float16 and bfloat16 are accumulated in float32, under autocast too.  Bad values (unknown tokens, NaN weights) are
+    refused where reading them costs nothing: on the CPU, outside compiled graphs.  Elsewhere an unknown token makes the
+    states of its row NaN, at the latest from the next chunk on, for the kernels.  Gradients flow to ``transitions``,
     ``bias``, ``token_bias`` and ``initial_state``; second derivatives of the real scan are computed by the
     reference loop; those of the other semirings need ``backend="reference"``.
     """
-    run = _hidden_from_compilers() if torch.compiler.is_compiling() else _run
+    compiling = torch.compiler.is_compiling()
+    run = _hidden_from_compilers() if compiling and not _traceable(transitions, semiring, backend) else _run
     given = transitions, tokens, bias, token_bias, initial_state, mask, lengths, cu_seqlens
     states, final = run(*given, semiring, backend, return_final)
     return states if final is None else (states, final)
+
+
+def _traceable(transitions: Tensor, semiring: str, backend: str) -> bool:
+    """Whether the scan is one registered operation, which compilers need not look into."""
+    return semiring == "real" and backend not in ("reference", "kogge_stone")
 
 
 def _hidden_from_compilers() -> Callable[..., tuple[Tensor, Tensor | None]]:
@@ -143,7 +159,16 @@ def _run(
         problem = _checked(
             transitions, tokens, bias, token_bias, initial_state, mask, lengths, cu_seqlens, ring, batched
         )
-        states = BACKENDS[_quickest(problem) if backend == "auto" else backend](problem)
+        if backend == "auto":
+            backend = _quickest(problem)
+        else:
+            _check_backend(backend, problem)
+        if backend != "triton":  # which widens what it reads
+            problem = replace(problem, matrices=problem.matrices.to(problem.initial.dtype))
+        if backend == "chunked" and torch.compiler.is_compiling():
+            states = kernel_scan(problem, "chunked")
+        else:
+            states = BACKENDS[backend](problem)
         final = _final(problem, states) if return_final else None
     states = states.to(transitions.dtype)
     if not batched:
@@ -159,13 +184,62 @@ _SMALL = 1 << 18
 
 
 def _quickest(problem: Problem) -> str:
-    """The backend `auto` stands for: chunks, or for short and few sequences the doubling scan."""
+    """The backend `auto` stands for: the kernels of the device, else plain torch."""
+    if problem.semiring.name != "real":
+        return "chunked"
+    device = problem.initial.device.type
+    if device == "cuda" and _HAS_TRITON and _fits_triton(problem):
+        return "triton"
+    if device == "cpu" and cpu.available():
+        return "numba"
     batch, time, dim = problem.batch, problem.time, problem.state_dim
-    if problem.semiring.name != "real" or time < 2 or batch * time * dim**2 > _SMALL:
+    if torch.compiler.is_compiling() or time < 2 or batch * time * dim**2 > _SMALL:
         return "chunked"
     symbols = None if problem.tokens is None else problem.matrices.shape[0]
     plan = plan_chunks(batch, time, dim, symbols, additive=problem.bias is not None)
     return "kogge_stone" if kogge_stone_microseconds(batch, time, dim) < plan.microseconds else "chunked"
+
+
+def _check_backend(backend: str, problem: Problem) -> None:
+    """Refuse kernels where they cannot run, saying what can."""
+    if backend not in ("numba", "triton"):
+        return
+    if problem.semiring.name != "real":
+        raise ValueError(f"backend='{backend}' knows the real semiring only; use 'chunked' for {problem.semiring.name}")
+    device = problem.initial.device.type
+    if backend == "numba":
+        if device != "cpu":
+            raise ValueError(f"backend='numba' runs on the CPU; transitions are on {device}: use 'triton' or 'chunked'")
+        if not cpu.available():
+            raise ImportError("backend='numba' needs numba: pip install 'transductor[cpu]', or use 'chunked'")
+        return
+    if not _HAS_TRITON:
+        raise ImportError("backend='triton' needs triton, which comes with CUDA builds of torch; use 'chunked'")
+    if device != "cuda" and not _interpreted():
+        raise ValueError(
+            f"backend='triton' runs on a GPU; transitions are on {device}: use 'auto' or 'chunked' (to test kernels "
+            "on a CPU, slowly, set TRITON_INTERPRET=1)"
+        )
+    if not _fits_triton(problem):
+        raise ValueError(
+            f"backend='triton' takes D ≤ {_LARGEST}, and tables and batches of fewer than 2³¹ numbers and positions; "
+            f"got D = {problem.state_dim}: use 'chunked'"
+        )
+
+
+_LARGEST = 64
+
+
+def _fits_triton(problem: Problem) -> bool:
+    table = problem.tokens is None or problem.matrices.numel() < 2**31
+    return problem.state_dim <= _LARGEST and table and problem.batch * problem.time < 2**31
+
+
+_HAS_TRITON = find_spec("triton") is not None
+
+
+def _interpreted() -> bool:
+    return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
 def _final(problem: Problem, states: Tensor) -> Tensor:
@@ -204,7 +278,7 @@ def _checked(
         _check_shape("transitions", transitions, expected, 4 if batched else 3)
     _check_weights("transitions", transitions, ring)
     work = working_dtype(transitions.dtype)
-    matrices = transitions.to(work)
+    matrices = transitions
     if tokens is None and not batched:
         matrices = matrices[None]
     batch, time = (matrices if tokens is None else tokens).shape[:2]
@@ -266,9 +340,11 @@ def check_offsets(cu_seqlens: Tensor, batch: int, time: int, device: torch.devic
             f"cu_seqlens must be int32 or int64 of shape (N + 1,), N ≥ 1; got {cu_seqlens.dtype} of shape "
             f"{tuple(cu_seqlens.shape)}"
         )
-    bounds = cu_seqlens.tolist()
-    if bounds[0] != 0 or bounds[-1] != time or bounds != sorted(bounds):
-        raise ValueError(f"cu_seqlens must rise from 0 to T = {time}; got {bounds[:8]}{'…' if len(bounds) > 8 else ''}")
+    if readable(cu_seqlens):
+        bounds = cu_seqlens.tolist()
+        if bounds[0] != 0 or bounds[-1] != time or bounds != sorted(bounds):
+            shown = f"{bounds[:8]}{'…' if len(bounds) > 8 else ''}"
+            raise ValueError(f"cu_seqlens must rise from 0 to T = {time}; got {shown}")
     return cu_seqlens.to(device=device, dtype=torch.int64)
 
 
@@ -279,7 +355,7 @@ def mask_from_lengths(lengths: Tensor, batch: int, time: int, device: torch.devi
         raise ValueError(
             f"lengths must be int32 or int64 of shape ({batch},); got {lengths.dtype} of shape {tuple(lengths.shape)}"
         )
-    if lengths.numel() and not 0 <= int(lengths.min()) <= int(lengths.max()) <= time:
+    if lengths.numel() and readable(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) <= time:
         raise ValueError(f"lengths must lie in [0, {time}]; got {lengths.tolist()[:8]}")
     return torch.arange(time, device=device) < lengths.to(device).unsqueeze(1)
 
@@ -315,7 +391,7 @@ def _check_device(argument: str, value: Tensor, like: Tensor) -> None:
 def _check_weights(argument: str, values: Tensor, ring: Semiring) -> None:
     if values.dtype not in ring.dtypes:
         raise TypeError(f"{argument} must have dtype {_names(ring)} for the {ring.name} semiring; got {values.dtype}")
-    if values.dtype == torch.bool or values.is_meta:
+    if values.dtype == torch.bool or not readable(values):
         return
     values = values.detach()
     # One reduction settles the usual case: a finite sum has only finite terms.

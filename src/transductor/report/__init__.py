@@ -2,5 +2,7 @@
 
 from transductor.report.card import card_view
 from transductor.report.demo import demo_figure, demo_table
+from transductor.report.latency import latency_figure, latency_tables
+from transductor.report.model_cost import model_cost_tables
 
-__all__ = ["card_view", "demo_figure", "demo_table"]
+__all__ = ["card_view", "demo_figure", "demo_table", "latency_figure", "latency_tables", "model_cost_tables"]

@@ -1,0 +1,217 @@
+"""What the adjoints make of the matrices: ``Σ δ_t h_{t-1}ᵀ`` per token, or ``δ_t h_{t-1}ᵀ`` per position (Triton).
+
+Sums are taken in an order that depends on the shapes alone, so equal runs give equal bits: nothing is added atomically.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+__all__ = ["grouped_runs", "joined_runs", "outer", "summed", "switched"]
+
+
+@triton.jit
+def _states_before(states, initial, starts, place, time, keep, j, D: tl.constexpr, PACKED: tl.constexpr):
+    """``h_{t-1}`` for flat positions ``place (N)``: ``(N, BLOCK)``."""
+    position = place % time
+    if PACKED:
+        document = tl.load(starts + position, mask=keep, other=-1)
+        first = document >= 0
+    else:
+        document = place // time
+        first = position == 0
+    inner = keep[:, None] & (j < D)[None, :]
+    begun = inner & first[:, None]
+    earlier = states + ((place - 1).to(tl.int64) * D)[:, None] + j[None, :]
+    before = tl.load(earlier, mask=inner & (first == 0)[:, None], other=0.0)
+    return before + tl.load(initial + (document * D)[:, None] + j[None, :], mask=begun, other=0.0)
+
+
+@triton.jit
+def _position(
+    adjoints, states, initial, tokens, mask, starts, row, position, begin, inside, time, i, j,
+    D: tl.constexpr, MASKED: tl.constexpr, PACKED: tl.constexpr,
+):  # fmt: skip
+    """Token (-1 if the step is not real), ``δ_t[i]`` and ``h_{t-1}[j … j+3]``, ``h_{t-1}[j+4 … j+7]``."""
+    place = row * time + position
+    if MASKED:
+        inside = inside & (tl.load(mask + place, mask=inside, other=0) != 0)
+    token = tl.load(tokens + place, mask=inside, other=-1).to(tl.int32)
+    document = row
+    first = position == 0
+    if PACKED:
+        document = tl.load(starts + position, mask=inside, other=-1).to(tl.int64)
+        first = document >= 0
+    before = tl.where(first, initial + document * D, states + (place - 1) * D)
+    four = j[:, None] + tl.arange(0, 4)[None, :]
+    width = tl.where(inside, D, 0)
+    adjoint = tl.load(adjoints + (place - begin) * D + i, mask=i < width, other=0.0)
+    low = tl.load(before + four, mask=four < width, other=0.0)
+    high = tl.load(before + four + 4, mask=four + 4 < width, other=0.0)
+    return token, adjoint, low, high
+
+
+@triton.jit(do_not_specialize=["first_row", "spans", "span", "begin", "end", "time"])
+def switched(
+    adjoints, states, initial, tokens, mask, starts, out, first_row, spans, span, begin, end, time,
+    D: tl.constexpr, BLOCK: tl.constexpr, SYMBOLS: tl.constexpr, AHEAD: tl.constexpr, MASKED: tl.constexpr,
+    PACKED: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """Few tokens: a program goes through one span of a row and keeps a sum for every token in registers.
+
+    A thread owns eight columns of one row of every sum.  ``out (programs, SYMBOLS, D, D)``; only the flat positions
+    from ``begin`` to ``end`` count, and ``adjoints`` begin there.
+    """
+    pid = tl.program_id(0)
+    row = (first_row + pid // spans).to(tl.int64)
+    start = tl.maximum((pid % spans) * span, begin - row * time)
+    stop = tl.minimum(tl.minimum((pid % spans) * span + span, time), end - row * time)
+    r = tl.arange(0, BLOCK * BLOCK // 8)
+    i = r // (BLOCK // 8)
+    j = (r % (BLOCK // 8)) * 8
+    sums = ()
+    for _ in tl.static_range(2 * SYMBOLS):
+        sums = sums + (tl.zeros([BLOCK * BLOCK // 8, 4], ACC),)
+    upcoming = ()
+    for ahead in tl.static_range(AHEAD):
+        upcoming = upcoming + (
+            _position(
+                adjoints, states, initial, tokens, mask, starts, row, start + ahead, begin, start + ahead < stop,
+                time, i, j, D, MASKED, PACKED,
+            ),
+        )  # fmt: skip
+    for step in range(0, stop - start, AHEAD):
+        current = upcoming
+        upcoming = ()
+        for ahead in tl.static_range(AHEAD):
+            position = start + step + AHEAD + ahead
+            upcoming = upcoming + (
+                _position(
+                    adjoints, states, initial, tokens, mask, starts, row, position, begin, position < stop,
+                    time, i, j, D, MASKED, PACKED,
+                ),
+            )  # fmt: skip
+        for ahead in tl.static_range(AHEAD):
+            token, adjoint, low, high = current[ahead]
+            changed = ()
+            for symbol in tl.static_range(SYMBOLS):
+                left = sums[2 * symbol]
+                right = sums[2 * symbol + 1]
+                if token == symbol:
+                    left += adjoint.to(ACC)[:, None] * low.to(ACC)
+                    right += adjoint.to(ACC)[:, None] * high.to(ACC)
+                changed = changed + (left, right)
+            sums = changed
+    four = j[:, None] + tl.arange(0, 4)[None, :]
+    for symbol in tl.static_range(SYMBOLS):
+        begins = (pid.to(tl.int64) * SYMBOLS + symbol) * (D * D) + (i * D)[:, None]
+        rows = (i < D)[:, None]
+        tl.store(out + begins + four, sums[2 * symbol], mask=rows & (four < D))
+        tl.store(out + begins + four + 4, sums[2 * symbol + 1], mask=rows & (four + 4 < D))
+
+
+@triton.jit(do_not_specialize=["parts", "size"])
+def summed(partial, out, parts, size, TILE: tl.constexpr, ACC: tl.constexpr):
+    """``out[k] = Σ_p partial[p, k]``: 64 interleaved sums in the order of p, then their sum."""
+    k = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    lane = tl.arange(0, 64)
+    total = tl.zeros([64, TILE], ACC)
+    for part in range(0, parts, 64):
+        p = (part + lane)[:, None]
+        inside = (p < parts) & (k < size)[None, :]
+        total += tl.load(partial + p.to(tl.int64) * size + k[None, :], mask=inside, other=0.0)
+    tl.store(out + k, tl.sum(total, 0), mask=k < size)
+
+
+@triton.jit(do_not_specialize=["begin", "count", "time", "symbols"])
+def grouped_runs(
+    adjoints, states, initial, starts, order, sorted_tokens, out, edges, begin, count, time, symbols,
+    D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, PACKED: tl.constexpr, PRECISION: tl.constexpr,
+    ACC: tl.constexpr,
+):  # fmt: skip
+    """Many tokens: a tile of positions sorted by token holds runs of equal tokens, each one small product.
+
+    A run inside the tile is finished; one that crosses its edge leaves its part in ``edges[tile, 0]`` (begun before)
+    or ``edges[tile, 1]`` (begun here).
+    """
+    tile = tl.program_id(0)
+    slot = tile * TILE + tl.arange(0, TILE)
+    held = slot < count
+    token = tl.load(sorted_tokens + slot, mask=held, other=symbols).to(tl.int32)
+    place = tl.load(order + slot, mask=held, other=0).to(tl.int32) + begin
+    i = tl.arange(0, BLOCK)
+    inner = (i < D)[:, None]
+    keep = held & (token >= 0) & (token < symbols)
+    before = _states_before(states, initial, starts, place, time, keep, i, D, PACKED)
+    earlier = tl.load(sorted_tokens + tile * TILE - 1, mask=tile > 0, other=-1).to(tl.int32)
+    following = tl.load(sorted_tokens + (tile + 1) * TILE, mask=(tile + 1) * TILE < count, other=-1).to(tl.int32)
+    here = i[:, None] * D + i[None, :]
+    done = 0
+    total = tl.minimum(count - tile * TILE, TILE)
+    while done < total:
+        current = tl.min(tl.where(slot >= tile * TILE + done, token, 2147483647))
+        mine = held & (token == current)
+        chosen = tl.load(
+            adjoints + ((place - begin).to(tl.int64) * D)[None, :] + i[:, None],
+            mask=inner & (mine & keep)[None, :],
+            other=0.0,
+        )
+        summed = tl.dot(chosen, before, input_precision=PRECISION, out_dtype=ACC)
+        length = tl.sum(mine.to(tl.int32))
+        begun = (done == 0) & (current == earlier)
+        goes_on = (done + length == TILE) & (current == following)
+        target = tl.where(begun, 0, 1) * D * D + tile.to(tl.int64) * 2 * D * D
+        known = (current >= 0) & (current < symbols)
+        crosses = begun | goes_on
+        edge = tl.where(known & crosses, D, 0)
+        whole = tl.where(known & (crosses == 0), D, 0)
+        tl.store(edges + target + here, summed, mask=(i < edge)[:, None] & (i < edge)[None, :])
+        inside = (i < whole)[:, None] & (i < whole)[None, :]
+        tl.store(out + current.to(tl.int64) * D * D + here, summed, mask=inside)
+        done += length
+
+
+@triton.jit(do_not_specialize=["count", "tiles", "symbols"])
+def joined_runs(
+    sorted_tokens, edges, out, count, tiles, symbols,
+    D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """A run that leaves its tile is summed over the tiles it crosses, in their order."""
+    tile = tl.program_id(0)
+    current = tl.load(sorted_tokens + (tile + 1) * TILE - 1, mask=(tile + 1) * TILE <= count, other=-1).to(tl.int32)
+    following = tl.load(sorted_tokens + (tile + 1) * TILE, mask=(tile + 1) * TILE < count, other=-2).to(tl.int32)
+    first = tl.load(sorted_tokens + tile * TILE).to(tl.int32)
+    earlier = tl.load(sorted_tokens + tile * TILE - 1, mask=tile > 0, other=-1).to(tl.int32)
+    began_here = (first != current) | (earlier != current)
+    if (current == following) & began_here & (current >= 0) & (current < symbols):
+        i = tl.arange(0, BLOCK)
+        here = i[:, None] * D + i[None, :]
+        inner = (i < D)[:, None] & (i < D)[None, :]
+        total = tl.load(edges + (tile.to(tl.int64) * 2 + 1) * D * D + here, mask=inner, other=0.0)
+        other = tile + 1
+        goes_on = 1
+        while goes_on > 0:
+            total += tl.load(edges + other.to(tl.int64) * 2 * D * D + here, mask=inner, other=0.0)
+            other += 1
+            ahead = tl.load(sorted_tokens + other * TILE, mask=other * TILE < count, other=-1).to(tl.int32)
+            goes_on = (ahead == current).to(tl.int32)
+        tl.store(out + current.to(tl.int64) * D * D + here, total, mask=inner)
+
+
+@triton.jit(do_not_specialize=["begin", "count", "time"])
+def outer(
+    adjoints, states, initial, starts, out, begin, count, time,
+    D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, PACKED: tl.constexpr,
+):  # fmt: skip
+    """``out[t] = δ_t h_{t-1}ᵀ`` for a matrix per position."""
+    local = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    keep = local < count
+    place = local + begin
+    i = tl.arange(0, BLOCK)
+    inner = keep[:, None] & (i < D)[None, :]
+    adjoint = tl.load(adjoints + (local.to(tl.int64) * D)[:, None] + i[None, :], mask=inner, other=0.0)
+    before = _states_before(states, initial, starts, place, time, keep, i, D, PACKED)
+    where = (place.to(tl.int64) * (D * D))[:, None, None] + (i * D)[None, :, None] + i[None, None, :]
+    rows = inner[:, :, None] & (i < D)[None, None, :]
+    tl.store(out + where, adjoint[:, :, None] * before[:, None, :], mask=rows)

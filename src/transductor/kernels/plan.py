@@ -1,0 +1,70 @@
+"""How a GPU scan is cut: chunks, groups of chunks, and words of letters."""
+
+from __future__ import annotations
+
+__all__ = [
+    "chunk_count",
+    "chunk_length",
+    "chunks_per_group",
+    "group_count",
+    "prepares",
+    "product_shapes",
+    "row_block",
+    "word_letters",
+]
+
+
+def chunk_length(batch: int, dim: int) -> int:
+    """Steps per chunk, at least 2d, so that products take at most half the room of the states.
+
+    Shorter chunks are quicker while there are multiprocessors to spare, longer ones need fewer products above them.
+    """
+    if dim <= 16 and batch < 8:
+        return 32
+    return 64 if dim <= 32 else 128
+
+
+def chunk_count(batch: int, time: int, dim: int) -> int:
+    """Chunks per row; 1 when a row is so short that one chain of steps is quickest."""
+    length = chunk_length(batch, dim)
+    return 1 if time <= 2 * length else -(-time // length)
+
+
+def chunks_per_group(chunks: int) -> int:
+    """Chunks whose products are multiplied once more, so that the chain over all chunks is short."""
+    return 16 if chunks <= 2048 else 64
+
+
+def group_count(chunks: int) -> int:
+    """Groups of chunks per row; 0 when the chunks are few enough for one chain."""
+    group = chunks_per_group(chunks)
+    return 0 if chunks <= 2 * group else -(-chunks // group)
+
+
+def product_shapes(batch: int, time: int, dim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shapes of the products of chunks and of groups that a forward pass leaves for its backward pass."""
+    block = row_block(dim)
+    chunks = chunk_count(batch, time, dim)
+    return (batch, chunks if chunks > 1 else 0, block, block), (batch, group_count(chunks), block, block)
+
+
+def row_block(dim: int) -> int:
+    """d rounded up to a power of two of at least four: what one program of a sweep holds."""
+    return max(4, 1 << (dim - 1).bit_length())
+
+
+def product_warps(block: int, chunks: int) -> int:
+    """Warps that share one chunk's product: one chain each at d = 16; more where chunks are too few for the machine."""
+    if block <= 16:
+        return 1
+    return 4 if block == 64 or chunks < 1024 else 1
+
+
+def prepares(positions: int, symbols: int) -> bool:
+    """Whether laying the table out anew is paid back by the positions that read it."""
+    return positions >= 16 * symbols
+
+
+def word_letters(positions: int, symbols: int) -> int:
+    """Letters per word in the table of word products (2 KiB each), which must stay near a multiprocessor."""
+    return max(k for k in range(1, 5) if k == 1 or (symbols + 1) ** k <= 100)

@@ -1,0 +1,192 @@
+"""The real scan as one registered torch operation: opaque to compilers, differentiable, one per device.
+
+``torch.compile`` sees a single node with known shapes, whatever the length; the kernels behind it are chosen by
+``engine``: "triton" (GPU, or Triton's interpreter), "numba" (CPU), "chunked" (plain torch, everywhere).
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from transductor.kernels import cpu
+from transductor.kernels.plan import product_shapes
+from transductor.notation import readable
+from transductor.recurrence import chunked as torch_chunks
+from transductor.recurrence.finite import all_finite
+from transductor.recurrence.problem import Problem, folded
+from transductor.recurrence.reference import reference
+
+__all__ = ["kernel_scan"]
+
+
+def kernel_scan(problem: Problem, engine: str) -> Tensor:
+    """All states ``(B, T, D)`` by the kernels of ``engine``, which knows masks and documents if it is "triton"."""
+    if problem.time == 0 or problem.batch == 0:
+        return reference(problem)
+    flat = problem if engine == "triton" else folded(problem)
+    operands = flat.matrices, flat.tokens, flat.bias, flat.initial, flat.mask, flat.offsets
+    states = cast(Tensor, torch.ops.transductor.scan(*operands, engine)[0])
+    if flat is not problem and problem.offsets is not None and readable(states) and not all_finite(states):
+        return reference(problem)  # a folded boundary is a zero matrix, which an infinite state turns into NaN
+    return states
+
+
+@torch.library.custom_op("transductor::scan", mutates_args=())
+def _scan(
+    matrices: Tensor,
+    tokens: Tensor | None,
+    bias: Tensor | None,
+    initial: Tensor,
+    mask: Tensor | None,
+    offsets: Tensor | None,
+    engine: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """States, and the products of chunks and of groups of chunks where the backward pass uses them again."""
+    if engine == "triton":
+        from transductor.kernels import gpu
+
+        return gpu.forward(matrices, tokens, bias, initial, mask, _starts(offsets, matrices, tokens))
+    nothing = initial.new_empty(0)
+    if engine == "numba":
+        return cpu.forward(matrices, tokens, bias, initial), nothing, nothing.clone()
+    states = torch_chunks.forward(matrices, tokens, bias, initial)[0]
+    return states, nothing, nothing.clone()
+
+
+@_scan.register_fake
+def _(
+    matrices: Tensor,
+    tokens: Tensor | None,
+    bias: Tensor | None,
+    initial: Tensor,
+    mask: Tensor | None,
+    offsets: Tensor | None,
+    engine: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    batch, time = (matrices if tokens is None else tokens).shape[:2]
+    states = initial.new_empty(batch, time, initial.shape[-1])
+    if engine != "triton":
+        return states, initial.new_empty(0), initial.new_empty(0)
+    chunks, groups = product_shapes(batch, time, initial.shape[-1])
+    return states, initial.new_empty(chunks), initial.new_empty(groups)
+
+
+@torch.library.custom_op("transductor::scan_backward", mutates_args=())
+def _scan_backward(
+    matrices: Tensor,
+    tokens: Tensor | None,
+    initial: Tensor,
+    mask: Tensor | None,
+    offsets: Tensor | None,
+    states: Tensor,
+    chunk_products: Tensor,
+    group_products: Tensor,
+    grad: Tensor,
+    engine: str,
+    wants_matrices: bool,
+    additive: bool,
+    wants_bias: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of matrices, bias and initial states; empty where they are not wanted."""
+    nothing = grad.new_empty(0)
+    to_matrices: Tensor | None
+    to_bias: Tensor | None
+    if engine == "triton":
+        from transductor.kernels import gpu
+
+        starts = _starts(offsets, matrices, tokens)
+        to_matrices, to_bias, to_initial = gpu.backward(
+            matrices, tokens, initial, mask, starts, states, chunk_products, group_products, grad,
+            wants_matrices=wants_matrices, wants_bias=wants_bias,
+        )  # fmt: skip
+    elif engine == "numba":
+        to_matrices, to_bias, to_initial = cpu.backward(
+            matrices, tokens, initial, states, grad, wants_matrices=wants_matrices
+        )
+    else:
+        to_matrices, to_bias, to_initial = torch_chunks.backward(
+            matrices, tokens, additive, initial, states, grad, wants_matrices=wants_matrices
+        )
+    if to_bias is None or not wants_bias:
+        to_bias = nothing.clone()
+    return nothing if to_matrices is None else to_matrices, to_bias, to_initial
+
+
+@_scan_backward.register_fake
+def _(
+    matrices: Tensor,
+    tokens: Tensor | None,
+    initial: Tensor,
+    mask: Tensor | None,
+    offsets: Tensor | None,
+    states: Tensor,
+    chunk_products: Tensor,
+    group_products: Tensor,
+    grad: Tensor,
+    engine: str,
+    wants_matrices: bool,
+    additive: bool,
+    wants_bias: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    nothing = grad.new_empty(0)
+    to_matrices = matrices.new_empty(matrices.shape) if wants_matrices else nothing
+    to_bias = states.new_empty(states.shape) if wants_bias else nothing.clone()
+    return to_matrices, to_bias, initial.new_empty(initial.shape)
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    matrices, tokens, bias, initial, mask, offsets, engine = inputs
+    states, chunk_products, group_products = output
+    ctx.engine = engine
+    ctx.set_materialize_grads(False)
+    # The bias is kept only for second derivatives; saving an input costs nothing.
+    ctx.save_for_backward(
+        matrices, tokens, bias, initial, mask, offsets, states, chunk_products, group_products
+    )  # fmt: skip
+
+
+def _differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+    if grad is None:
+        return (None,) * 7
+    matrices, tokens, bias, initial, mask, offsets, *computed = ctx.saved_tensors
+    needs = ctx.needs_input_grad
+    if torch.is_grad_enabled():  # create_graph=True: second derivatives come from the reference
+        problem = Problem(matrices.to(initial.dtype), tokens, bias, initial, mask, offsets)
+        operands = {0: matrices, 2: bias, 3: initial}
+        wanted = [i for i in operands if operands[i] is not None and needs[i]]
+        with torch.enable_grad():
+            inputs = [operands[i] for i in wanted]
+            found = torch.autograd.grad(reference(problem), inputs, grad, create_graph=True, allow_unused=True)
+        second: list[Tensor | None] = [None] * 7
+        for i, gradient in zip(wanted, found, strict=True):
+            second[i] = gradient
+        return tuple(second)
+    additive = bias is not None
+    to_matrices, to_bias, to_initial = torch.ops.transductor.scan_backward(
+        matrices, tokens, initial, mask, offsets, *computed, grad, ctx.engine, needs[0], additive, additive and needs[2]
+    )
+    return (
+        to_matrices if needs[0] else None,
+        None,
+        to_bias.to(bias.dtype) if additive and needs[2] else None,
+        to_initial if needs[3] else None,
+        None,
+        None,
+        None,
+    )
+
+
+_scan.register_autograd(_differentiate, setup_context=_remember)
+
+
+def _starts(offsets: Tensor | None, matrices: Tensor, tokens: Tensor | None) -> Tensor | None:
+    """For every position of a packed row the document that begins there, else -1: ``(T)`` int32."""
+    if offsets is None:
+        return None
+    time = (matrices if tokens is None else tokens).shape[1]
+    position = torch.arange(time, device=offsets.device)
+    document = torch.searchsorted(offsets[1:], position, right=True)
+    return document.where(offsets[document] == position, -1).int()

@@ -1,0 +1,72 @@
+"""The model-cost study's tables, from its record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from transductor.report.style import LABELS
+from transductor.results import Record
+
+__all__ = ["model_cost_tables"]
+
+
+def model_cost_tables(record: Record) -> Group:
+    """What the head adds, in per cent, to a training step, its memory, and a decoded token."""
+    study, training = record.settings, record.measurements["training"]
+    plain, ours = training["transformer"], training["transductor"]
+    table = Table(
+        title=f"one training step: {study['layers']} layers, width {study['width']}, B = {study['batch']}, "
+        f"T = {study['length']:,}, V = {study['vocab_size']}, bfloat16; head d = {study['state_dim']}"
+    )
+    table.add_column("")
+    for name in training:
+        table.add_column(LABELS[name], justify="right")
+    table.add_column("the head adds", justify="right")
+    table.add_row(
+        "parameters", *(f"{entry['parameters']:,}" for entry in training.values()), _more("parameters", training)
+    )
+    for words, key in (("milliseconds, median", "seconds"), ("least", "min"), ("most", "max")):
+        table.add_row(words, *(f"{1e3 * entry[key]:.2f}" for entry in training.values()), _more(key, training))
+    paired = [b / a - 1 for a, b in zip(plain["turns"], ours["turns"], strict=True)]
+    table.add_row("turn by turn", "", "", f"{min(paired):+.1%} to {max(paired):+.1%}")
+    if "peak_bytes" in plain:
+        sizes = (f"{entry['peak_bytes'] / 2**20:,.0f}" for entry in training.values())
+        table.add_row("peak memory, MiB", *sizes, _more("peak_bytes", training))
+    table.add_row("compiled", *(entry["compiled"] for entry in training.values()), "")
+
+    decoding = Table(title="decoding one token: microseconds (on a GPU also as a user calls it, host clock)")
+    for column in ("B", "context"):
+        decoding.add_column(column, justify="right")
+    for name in training:
+        decoding.add_column(LABELS[name], justify="right")
+    decoding.add_column("the head adds", justify="right")
+    for cell in record.measurements["decoding"]:
+        models = cell["models"]
+        times = [_times(models[name]) for name in training]
+        decoding.add_row(f"{cell['batch']}", f"{cell['context']:,}", *times, _more_decoded(models))
+    notes = [f"{LABELS[name]}: {entry['note']}" for name, entry in training.items() if "note" in entry]
+    device = Text(f"{record.environment['device']}; torch {record.environment['versions']['torch']}", style="bold")
+    return Group(device, table, decoding, *map(Text, notes))
+
+
+def _more(key: str, models: Mapping[str, Any]) -> str:
+    return f"{models['transductor'][key] / models['transformer'][key] - 1:+.1%}"
+
+
+def _times(entry: Mapping[str, Any]) -> str:
+    if "seconds" not in entry:
+        return "–"
+    words = f"{1e6 * entry['seconds']:,.0f}"
+    return f"{words} ({1e6 * entry['call_seconds']:,.0f})" if "call_seconds" in entry else words
+
+
+def _more_decoded(models: Mapping[str, Any]) -> str:
+    if any("seconds" not in entry for entry in models.values()):
+        return "–"
+    words = _more("seconds", models)
+    return f"{words} ({_more('call_seconds', models)})" if "call_seconds" in models["transductor"] else words

@@ -1,0 +1,80 @@
+"""Every kernel compiles for a GPU, on a machine without one: the interpreter accepts what the compiler refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("triton")
+
+COMPILE_ALL = '''
+import torch, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from transductor.kernels import gpu, launch
+
+seen = set()
+
+def compile_only(kernel, grid, *args, warps, stages=1, registers=None, **constants):
+    """What a launch would compile, for compute capability 9.0."""
+    names = kernel.arg_names
+    given = dict(zip(names, args)) | constants
+    types = {"float32": "*fp32", "float64": "*fp64", "bfloat16": "*bf16", "int64": "*i64", "int32": "*i32",
+             "int16": "*i16", "uint8": "*u8"}
+    signature, constexprs = {}, {}
+    for name in names:
+        value = given[name]
+        if isinstance(value, torch.Tensor):
+            signature[name] = types[str(value.dtype).removeprefix("torch.")]
+        elif name in constants or value is None:
+            signature[name], constexprs[name] = "constexpr", value
+        else:
+            signature[name] = "i32"
+    key = kernel.fn.__name__, tuple(signature.items()), str(constexprs), warps
+    if key not in seen:
+        seen.add(key)
+        source = ASTSource(kernel, signature=signature, constexprs=constexprs)
+        options = {"num_warps": warps, "num_stages": stages, "maxnreg": registers}
+        triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+
+gpu.launch = compile_only
+
+def everything(dim, symbols, dtype=torch.float32, dense=False, bias=False, mask=False, packed=False, batch=2):
+    batch, time = (1 if packed else batch), 1200
+    work = torch.float64 if dtype == torch.float64 else torch.float32
+    matrices = torch.zeros(*((batch, time) if dense else (symbols,)), dim, dim, dtype=dtype)
+    tokens = None if dense else torch.zeros(batch, time, dtype=torch.long)
+    additive = torch.zeros(batch, time, dim, dtype=dtype) if bias else None
+    initial = torch.zeros(batch, dim, dtype=work)
+    masked = torch.ones(batch, time, dtype=torch.bool) if mask else None
+    starts = torch.zeros(time, dtype=torch.int32) if packed else None
+    states, *products = gpu.forward(matrices, tokens, additive, initial, masked, starts)
+    grad = torch.zeros_like(states)
+    gpu.backward(matrices, tokens, initial, masked, starts, states, *products, grad,
+                 wants_matrices=True, wants_bias=bias)
+
+everything(16, 8)
+everything(16, 700, bias=True)
+everything(5, 3, torch.bfloat16, mask=True, packed=True, bias=True)
+everything(16, 3, torch.float64)
+everything(5, 40, torch.float64)
+everything(32, 8)
+everything(64, 8)
+everything(16, 1, dense=True, bias=True)
+everything(16, 1, torch.bfloat16, dense=True)
+everything(33, 1, torch.bfloat16, dense=True)
+print(len(seen), "kernels")
+'''
+
+
+def test_every_kernel_compiles_for_a_gpu(tmp_path):
+    """In a process of its own: here the kernels may have been loaded for the interpreter."""
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    script = tmp_path / "compile_all.py"
+    script.write_text(COMPILE_ALL)
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment)
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert int(run.stdout.split()[0]) > 40
