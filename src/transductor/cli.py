@@ -152,6 +152,7 @@ def bench_scan(
     from transductor.experiments import LatencyStudy, WrongResult, run_latency
     from transductor.experiments.latency import PARTS
     from transductor.report import latency_figure, latency_tables
+    from transductor.results import Record
 
     parts = tuple(only or PARTS)
     if not set(parts) <= set(PARTS):
@@ -159,17 +160,21 @@ def bench_scan(
     device = _chosen_device(device)
     study = replace(LatencyStudy.small() if quick else LatencyStudy.for_device(device), parts=parts)
     console = _console()
+    folder = output or (TRIAL if quick else RESULTS)
+
+    def keep(record: Record) -> Path:
+        return record.write(folder / f"{record.name}.json")
+
     try:
         with _stages(console) as on_cell:
-            record = run_latency(study, device, on_cell)
+            record = run_latency(study, device, on_cell, keep=keep)
     except WrongResult as error:
         typer.echo(f"error: {error}; nothing is written", err=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
-        console.print("interrupted; nothing was written")
+        console.print(f"interrupted; what was measured is in {folder}")
         raise typer.Exit(130) from None
-    folder = output or (TRIAL if quick else RESULTS)
-    written = [record.write(folder / f"{record.name}.json")]
+    written = [keep(record)]
     console.print(latency_tables(record))
     written.append(latency_figure(record, folder / f"{record.name}.png"))
     console.print("written: " + ", ".join(map(str, written)), soft_wrap=True)

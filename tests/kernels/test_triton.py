@@ -7,7 +7,7 @@ import torch
 
 from tests.comparison import assert_same
 from tests.laws.test_scan import operands, outcome
-from transductor.kernels import plan
+from transductor.kernels import plan, rotation
 from transductor.recurrence import scan
 
 pytest.importorskip("triton")
@@ -191,14 +191,27 @@ def test_what_the_kernels_cannot_do_is_refused_by_name(monkeypatch):
         scan(torch.eye(2)[None], torch.zeros(1, 4, dtype=torch.long), initial_state=torch.ones(2), backend="triton")
 
 
+@pytest.mark.parametrize("dim", [1, 2, 5, 16])
+@pytest.mark.parametrize("scale", [0.3, 1000.0])
+def test_cayley_rotations_by_elimination(dim, scale):
+    """Orthogonal and equal to the solve, however large the skew matrix."""
+    raw = scale * torch.randn(3, dim, dim, dtype=torch.float64)
+    skews = raw - raw.mT
+    eye = torch.eye(dim, dtype=torch.float64)
+    found = rotation._eliminated(skews.to(DEVICE)).cpu()
+    assert_same(found @ found.mT, eye.expand_as(found))
+    assert_same(found, torch.linalg.solve(eye - skews, eye + skews))
+
+
 @on_gpu
 @pytest.mark.parametrize("symbols", [2, 8, 256])
 @pytest.mark.parametrize(("batch", "time", "dim"), [(1, 32_768, 16), (3, 5_001, 16), (64, 777, 16), (2, 3_000, 64)])
 def test_float32_stays_near_float64(batch, time, dim, symbols):
     """Orthogonal tables at the length where lower precision is lost: 1e-5 for states, 1e-4 for gradients."""
-    table = torch.linalg.qr(torch.randn(symbols, dim, dim, dtype=torch.float64, device=DEVICE))[0]
+    # Rounded once: a table that is orthogonal only to float32 is another table, and that is not the scan's error.
+    table = torch.linalg.qr(torch.randn(symbols, dim, dim, dtype=torch.float64, device=DEVICE))[0].float().double()
     tokens = torch.randint(0, symbols, (batch, time), device=DEVICE)
-    start = torch.randn(batch, dim, dtype=torch.float64, device=DEVICE)
+    start = torch.randn(batch, dim, device=DEVICE).double()
     cotangent = torch.randn(batch, time, dim, dtype=torch.float64, device=DEVICE)
     results = []
     for dtype, backend in ((torch.float64, "chunked"), (torch.float32, "triton")):
@@ -215,7 +228,5 @@ def test_a_million_steps_and_the_longest_group_chain():
     tokens = torch.randint(0, 8, (1, 1_000_001), device=DEVICE)
     start = torch.randn(16, device=DEVICE)
     states = scan(table, tokens, initial_state=start, backend="triton")
-    assert torch.isfinite(states).all()
-    step = scan(table, tokens[:, -1:], initial_state=states[:, -2], backend="reference")
-    assert_same(step, states[:, -1:])
-    assert (states[0, -1].norm() / start.norm() - 1).abs() < 1e-3
+    exact = scan(table.double(), tokens, initial_state=start.double(), backend="chunked")
+    assert (states.double() - exact).norm() <= 1e-5 * exact.norm()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -23,7 +25,9 @@ ONE_GRAPH = [name for name in TRANSDUCTORS if "relative" not in name]
 def repeatable():
     """Compiled graphs are compared with eager ones; torch's own determinism switch has no part in it."""
     torch.manual_seed(0)
-    torch._dynamo.reset()
+    with warnings.catch_warnings():  # of the compiler's own imports
+        warnings.simplefilter("ignore")
+        torch.compiler.reset()
 
 
 def on_device(leaves):

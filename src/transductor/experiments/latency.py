@@ -84,7 +84,7 @@ class LatencyStudy:
     rounds: int = 25
     limit: float = 1.0
     budget: float = 45.0
-    memory: tuple[int, int, int, int] = (8, 16_384, 16, 8)
+    memory: tuple[int, int, int, int] = (64, 8192, 16, 8)
     quick: bool = False
 
     @staticmethod
@@ -114,8 +114,12 @@ def run_latency(
     device: str = "cpu",
     on_cell: OnCell | None = None,
     field: Sequence[Contender] | None = None,
+    keep: Callable[[Record], object] | None = None,
 ) -> Record:
-    """Check, then time; a wrong backend of ours raises :class:`WrongResult` and nothing is timed."""
+    """Check, then time; a wrong backend of ours raises :class:`WrongResult` and nothing is timed.
+
+    ``keep`` is given the record after every case, so that an interrupted run loses one case at most.
+    """
     began, load = time.perf_counter(), os.getloadavg()[0]
     judged = [*contenders(device), *unraced()] if field is None else field
     field = contenders(device) if field is None else field
@@ -130,21 +134,28 @@ def run_latency(
         shapes = {case: judge.examine_shape(case, own) for part, case in parts if part == "shapes"}
         report("ceilings", 0, len(parts))
         ceilings = measured_ceilings(device, quick=study.quick)
+
+        def record(memory: dict[str, Any]) -> Record:
+            surroundings = {
+                **environment(),
+                "device": torch.cuda.get_device_name() if device == "cuda" else environment()["processor"],
+                "threads": torch.get_num_threads(),
+                "load": round(load, 2),  # of the machine before the run: a busy one gives numbers nobody should quote
+                "seconds": round(time.perf_counter() - began, 1),
+            }
+            measurements = {"ceilings": asdict(ceilings), "correctness": judge.entries, "memory": memory, **found}
+            return Record(f"scan_{device}", to_plain(study), measurements, surroundings)
+
+        report("memory", 0, len(parts))
+        memory = _memory(study, device)
         for done, (part, case) in enumerate(parts):
             report(f"{part}: {case}", done, len(parts))
             chosen, reasons = (own, shapes[case]) if part == "shapes" else (field, run.reasons)
             found[part].append(run.cell(case, chosen, reasons, ceilings))
-        report("memory", len(parts), len(parts))
-        memory = _memory(study, device)
-    measurements = {"ceilings": asdict(ceilings), "correctness": judge.entries, "memory": memory, **found}
-    surroundings = {
-        **environment(),
-        "device": torch.cuda.get_device_name() if device == "cuda" else environment()["processor"],
-        "threads": torch.get_num_threads(),
-        "load": round(load, 2),  # of the machine before the run: a busy one gives numbers nobody should quote
-        "seconds": round(time.perf_counter() - began, 1),
-    }
-    return Record(f"scan_{device}", to_plain(study), measurements, surroundings)
+            if keep is not None:
+                keep(record(memory))
+        report("done", len(parts), len(parts))
+    return record(memory)
 
 
 class _Run:
@@ -249,7 +260,10 @@ def _acts(bound: Sequence[BoundCall], act: str) -> list[Callable[[], Any]]:
 
 
 def _memory(study: LatencyStudy, device: str) -> dict[str, Any]:
-    """Peak memory of forward and backward over the bytes of the states; on a CPU in a process of its own."""
+    """Peak memory of forward and backward over what nobody can do without: inputs, states, gradient of the states.
+
+    On a CPU in a process of its own.
+    """
     batch, length, dim, symbols = study.memory
     if device == "cuda":
         needed = scan_memory(*study.memory, device)
@@ -257,6 +271,7 @@ def _memory(study: LatencyStudy, device: str) -> dict[str, Any]:
         code = f"from transductor.experiments.memory import scan_memory; print(scan_memory(*{study.memory}))"
         probe = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         needed = int(probe.stdout)
-    states = 4 * batch * length * dim
+    positions = batch * length
+    least = positions * (8 + 2 * 4 * dim) + 2 * 4 * symbols * dim**2
     case = Case(batch, length, dim, symbols)
-    return {"case": to_plain(case), "bytes": needed, "over_states": needed / states}
+    return {"case": to_plain(case), "bytes": needed, "least": least, "over_least": needed / least}

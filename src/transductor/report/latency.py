@@ -66,7 +66,7 @@ def latency_tables(record: Record) -> Group:
     views.append(
         Text(
             f"peak memory of forward + backward at B = {case['batch']}, T = {case['time']:,}, d = {case['dim']}: "
-            f"{memory['over_states']:.1f} × the bytes of the states"
+            f"{memory['over_least']:.2f} × inputs + states + their gradient"
         )
     )
     if lengths:

@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from transductor.kernels.rotation import cayley_rotation
 from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import Determinant, Law, Orthogonal
 
@@ -30,16 +31,13 @@ def skew(raw: Tensor, state_dim: int) -> Tensor:
 
 def cayley(skew_matrices: Tensor) -> Tensor:
     """``(I + A)(I − A)⁻¹``: a rotation without eigenvalue −1.  Lipschitz constant 2."""
-    eye = torch.eye(skew_matrices.shape[-1], dtype=skew_matrices.dtype, device=skew_matrices.device)
-    # I + A and (I − A)⁻¹ commute, so one solve from the left suffices.
-    rotation: Tensor = torch.linalg.solve(eye - skew_matrices, eye + skew_matrices)
-    return polished(rotation)
+    return cayley_rotation(skew_matrices)
 
 
 def polished(rotation: Tensor) -> Tensor:
     """One Newton step towards the nearest orthogonal matrix: an error ε of MᵀM becomes ε².
 
-    A solve with a large A, or the squarings inside ``matrix_exp``, cost some digits of orthogonality.
+    The squarings inside ``matrix_exp`` cost some digits of orthogonality.
     """
     return 1.5 * rotation - 0.5 * rotation @ (rotation.mT @ rotation)
 
