@@ -75,8 +75,9 @@ def contenders(device: str) -> list[Contender]:
     backends = [
         Contender(name, library(name), ours=True, dense=name == "reference")
         for name in BACKENDS
-        # Kogge–Stone is timed below without our checks, which is kinder to it; on a GPU the loop stands for both loops.
-        if name != "kogge_stone" and (device != "cuda" or name != "reference")
+        # Kogge–Stone is timed below without our checks, which is kinder to it; on a GPU the loop stands for both loops;
+        # kernels are timed where they belong.
+        if name not in ("kogge_stone", *(("reference", "numba") if device == "cuda" else ("triton",)))
     ]
     loop = Contender("loop", _bound(_loop), longest={"cuda": 2048})
     return [

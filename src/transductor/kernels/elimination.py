@@ -12,8 +12,8 @@ __all__ = ["cayley_rotations"]
 def cayley_rotations(skews, out, D: tl.constexpr, BLOCK: tl.constexpr):
     """``(I + A)(I − A)⁻¹ = 2(I − A)⁻¹ − I``, one program per matrix: Gauss–Jordan elimination in float64.
 
-    The symmetric part of I − A is the identity, so no pivot vanishes and none is searched for; what that costs in digits
-    when A is large, one Newton step for the inverse brings back.
+    The symmetric part of I − A is the identity, so no pivot vanishes and none is searched for; what that costs in
+    digits when A is large, one Newton step for the inverse brings back.
     """
     begin = tl.program_id(0).to(tl.int64) * (D * D)
     i = tl.arange(0, BLOCK)[:, None]

@@ -7,6 +7,7 @@ every chunk; all states.  Backward is the same over the adjoints, with the produ
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import sub
 from typing import Any, NamedTuple
 
 import torch
@@ -24,8 +25,9 @@ __all__ = ["backward", "forward"]
 
 # Up to this many tokens, one sum per token in registers costs less than sorting the positions.
 _SWITCHED = 16
-# Adjoints that nobody asked for are kept for half of the positions at a time beyond this many numbers.
-_SLAB = 1 << 21
+# From this many numbers on (32 MiB of float32 states) room counts as much as time: adjoints that nobody asked for are
+# kept for a quarter of the positions or less at a time, and partial sums are fewer.
+_THRIFTY = 1 << 23
 
 
 class _Products(NamedTuple):
@@ -234,7 +236,7 @@ class _Scan:
             block = max(16, self.block)
             first_row, last_row = begin // self.time, triton.cdiv(begin + count, self.time)
             rows = last_row - first_row
-            spans = min(triton.cdiv(self.time, 64), max(1, 1024 // rows))
+            spans = min(triton.cdiv(self.time, 64), max(1, self.partial_sums(states) // rows))
             span = triton.cdiv(self.time, spans)
             parts = rows * spans
             partial = self.empty(parts, self.symbols, self.dim, self.dim)
@@ -271,6 +273,12 @@ class _Scan:
             D=self.dim, BLOCK=block, TILE=tile, ACC=self.acc, warps=1,
         )  # fmt: skip
         return total
+
+    def partial_sums(self, states: Tensor) -> int:
+        """How many programs may each keep a sum for every token: together an eighth of the states, at most."""
+        if states.numel() < _THRIFTY:
+            return 1024
+        return min(1024, max(32, states.numel() // 8 // (self.symbols * self.dim**2)))
 
     def position_gradients(self, states: Tensor, adjoints: Tensor, begin: int, out: Tensor) -> None:
         """``δ_t h_{t-1}ᵀ`` of the positions of ``adjoints (N, D)``, which begin at ``begin``, into ``out``."""
@@ -353,12 +361,12 @@ def backward(
     if wants_matrices and tokens is None:
         to_matrices = torch.empty_like(scan.matrices)
     lanes = scan.batch * scan.chunks
-    slabs = 1 if wants_bias or grad.numel() <= _SLAB or lanes < 2 else 2
-    adjoints = None
-    for slab in range(slabs):
-        first, last = lanes * slab // slabs, lanes * (slab + 1) // slabs
-        begin, end = scan.position_of(first), scan.position_of(last)
-        adjoints = scan.empty(end - begin, scan.dim)
+    slabs = 1 if wants_bias else max(1, min(8, lanes, 4 * (grad.numel() // _THRIFTY)))
+    bounds = [lanes * slab // slabs for slab in range(slabs + 1)]
+    places = [scan.position_of(bound) for bound in bounds]
+    room = scan.empty(max(map(sub, places[1:], places)), scan.dim)  # one slab's adjoints, used again for the next
+    for first, last, begin, end in zip(bounds, bounds[1:], places, places[1:], strict=False):
+        adjoints = room[: end - begin]
         scan.adjoints(grad, entering, to_initial, adjoints, first, last)
         if tokens is None and to_matrices is not None:
             scan.position_gradients(states, adjoints, begin, to_matrices)
@@ -367,5 +375,5 @@ def backward(
             to_matrices = part if to_matrices is None else to_matrices.add_(part)
     if to_matrices is not None:
         to_matrices = to_matrices.to(matrices.dtype)
-    to_bias = adjoints.view_as(grad) if wants_bias and adjoints is not None else None
+    to_bias = room.view_as(grad) if wants_bias else None
     return to_matrices, to_bias, to_initial

@@ -62,7 +62,7 @@ def _differentiate(ctx: Any, grad: Tensor) -> Tensor:
     (rotations,) = ctx.saved_tensors
     eye = torch.eye(rotations.shape[-1], dtype=rotations.dtype, device=rotations.device)
     side = (eye + rotations).mT
-    return 0.5 * side @ grad @ side
+    return cast(Tensor, 0.5 * side @ grad @ side)
 
 
 _cayley.register_autograd(_differentiate, setup_context=_remember)
