@@ -157,18 +157,35 @@ def test_bench_model_compares_two_models(tmp_path):
     assert set(read_record(tmp_path / "model_cpu.json").measurements) == {"training", "decoding"}
 
 
-@pytest.mark.parametrize(("command", "runner"), [("scan", "run_latency"), ("model", "run_model_cost")])
-def test_an_interrupted_benchmark_writes_nothing(command, runner, tmp_path, monkeypatch):
+def test_an_interrupted_model_benchmark_writes_nothing(tmp_path, monkeypatch):
     import transductor.experiments
 
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(transductor.experiments, runner, interrupted)
-    shown = invoke("bench", command, "--quick", "--output", str(tmp_path / "out"))
+    monkeypatch.setattr(transductor.experiments, "run_model_cost", interrupted)
+    shown = invoke("bench", "model", "--quick", "--output", str(tmp_path / "out"))
     assert shown.exit_code == 130
     assert "nothing was written" in shown.output
     assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupted_scan_benchmark_keeps_what_it_measured(tmp_path, monkeypatch):
+    import transductor.experiments.latency as latency
+
+    cell, seen = latency._Run.cell, []
+
+    def interrupted(self, case, *given):
+        seen.append(case)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return cell(self, case, *given)
+
+    monkeypatch.setattr(latency._Run, "cell", interrupted)
+    shown = invoke("bench", "scan", "--quick", "--only", "lengths", "--output", str(tmp_path))
+    assert shown.exit_code == 130
+    assert "what was measured is in" in shown.output
+    assert len(read_record(tmp_path / "scan_cpu.json").measurements["lengths"]) == 1
 
 
 def test_bench_options_are_refused_by_name():

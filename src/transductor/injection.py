@@ -5,7 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Final, final
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from transductor.notation import one_of
 
@@ -37,9 +39,24 @@ class Injection(nn.Module, ABC):
         projected: Tensor = projection(states.to(next(projection.parameters()).dtype))
         return stream + projected.to(stream.dtype)
 
+    def at_once(self, states: Tensor) -> tuple[Tensor, ...] | None:
+        """``W^(l) h`` of all layers by one product, for the few tokens of a decoding step; None when it must not be.
+
+        One launch instead of one per layer.  A projection that something else has wrapped keeps its own call.
+        """
+        if len(self.projections) < 2 or not all(map(_is_bare, self.projections)):
+            return None
+        weights = torch.cat([projection.get_parameter("weight") for projection in self.projections])
+        return functional.linear(states.to(weights.dtype), weights).chunk(len(self.projections), -1)
+
     def projection(self, layer: int) -> Tensor | None:
         """``W^(l) (W, D)``, or None where nothing enters."""
         return self.projections[layer].get_parameter("weight") if layer < len(self.projections) else None
+
+
+def _is_bare(module: nn.Module) -> bool:
+    """A linear map that nothing has wrapped, hooked or parametrised."""
+    return type(module) is nn.Linear and not (module._forward_hooks or module._forward_pre_hooks)
 
 
 @final

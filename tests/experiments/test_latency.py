@@ -10,6 +10,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from tests.laws.test_scan import HERE
 from transductor.configuration import from_plain
 from transductor.experiments import LatencyStudy, WrongResult, run_latency
 from transductor.experiments.cases import ACTS, Case, Ceilings, draw, floor_of
@@ -17,7 +18,6 @@ from transductor.experiments.correctness import Judge
 from transductor.experiments.memory import PeakMemory, scan_memory
 from transductor.experiments.peers import BoundCall, Contender, Unavailable, contenders, library
 from transductor.experiments.timing import HostBurst, Stopwatch, measured_ceilings, stopwatch, take_turns
-from transductor.recurrence import BACKENDS
 from transductor.report import latency_figure, latency_tables
 from transductor.results import read_record
 
@@ -59,7 +59,7 @@ AUTO = Contender("auto", library("auto"), ours=True)
 
 def test_every_contender_has_a_number_or_a_reason(record):
     names = {one.name for one in contenders("cpu")}
-    assert {"auto", *BACKENDS, "kogge_stone", "loop", "associative_scan", "jax", "attention", "lstm"} <= names
+    assert {"auto", *HERE, "kogge_stone", "loop", "associative_scan", "jax", "attention", "lstm"} <= names
     for part, wanted in (("lengths", names), ("shapes", {"auto", "chunked"})):
         assert len(record.measurements[part]) == len(getattr(TINY, part))
         for cell in record.measurements[part]:
@@ -76,7 +76,7 @@ def test_every_contender_has_a_number_or_a_reason(record):
 
 def test_what_ran_computes_the_same_function(record):
     judged = {entry["contender"] for entry in record.measurements["correctness"]}
-    assert {"auto", *BACKENDS, "kogge_stone backend", "loop", "associative_scan"} <= judged
+    assert {"auto", *HERE, "kogge_stone backend", "loop", "associative_scan"} <= judged
     for entry in record.measurements["correctness"]:
         for part, error in entry["errors"].items():
             if entry["bounds"] is not None:

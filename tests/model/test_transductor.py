@@ -182,3 +182,23 @@ def test_stacks_follow_their_equations():
 def test_bad_arguments_are_refused_by_name(error, words, act):
     with pytest.raises(error, match=words):
         act()
+
+
+@torch.no_grad()
+def test_decoding_projects_for_all_layers_at_once_unless_something_wraps_a_projection():
+    model = RationalTransductor(
+        RationalHead(CayleyTransitions(vocab_size=5, state_dim=4)), BackboneConfig(vocab_size=5, width=16, layers=3)
+    ).double()
+    tokens = torch.randint(0, 5, (2, 6))
+    expected = model(tokens)
+    assert model.injection.at_once(torch.zeros(2, 1, 4, dtype=torch.float64)) is not None
+    for hook in (None, lambda module, inputs, output: 2 * output):
+        if hook is not None:
+            model.injection.projections[1].register_forward_hook(hook)
+            changed = model(tokens)
+            assert not torch.allclose(changed, expected)
+            expected = changed
+        state = model.start(2)
+        for place in range(6):
+            logits, state = model.advance(tokens[:, place : place + 1], state)
+            assert_same(logits[:, 0], expected[:, place])

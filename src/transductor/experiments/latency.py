@@ -183,7 +183,9 @@ class _Run:
                         if one.name not in calls:
                             calls[one.name] = [one.bind(given) for given in sets]
                         bound = calls[one.name]
-                        watches[one.name, act] = stopwatch(_acts(bound, act), self.device, bound[0].wait)
+                        watches[one.name, act] = stopwatch(
+                            _acts(bound, act), self.device, bound[0].wait, capturable=one.capturable
+                        )
                 except Exception as error:
                     reason = self._reason(error)
                 if reason:

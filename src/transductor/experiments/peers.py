@@ -51,6 +51,8 @@ class Contender:
         dense: Holds a matrix per position, and per round when differentiated.
         growth: Power of T by which it slows down.
         longest: Largest T by device; beyond it a call takes minutes.
+        capturable: Whether a CUDA graph can hold it: what waits for the host cannot be, and a capture that breaks
+            troubles everybody after it.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Contender:
     dense: bool = False
     growth: int = 1
     longest: Mapping[str, int] = field(default_factory=dict)
+    capturable: bool = True
 
     def footprint(self, case: Case, act: str) -> int:
         """Bytes a call is expected to need, roughly."""
@@ -73,13 +76,13 @@ class Contender:
 def contenders(device: str) -> list[Contender]:
     """All of them, ours first; backends are taken as they are registered."""
     backends = [
-        Contender(name, library(name), ours=True, dense=name == "reference")
+        Contender(name, library(name), ours=True, dense=name == "reference", capturable=name == "triton")
         for name in BACKENDS
         # Kogge–Stone is timed below without our checks, which is kinder to it; on a GPU the loop stands for both loops;
         # kernels are timed where they belong.
         if name not in ("kogge_stone", *(("reference", "numba") if device == "cuda" else ("triton",)))
     ]
-    loop = Contender("loop", _bound(_loop), longest={"cuda": 2048})
+    loop = Contender("loop", _bound(_loop), longest={"cuda": 2048}, capturable=False)
     return [
         Contender("auto", library("auto"), ours=True),
         *backends,

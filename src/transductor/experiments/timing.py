@@ -191,12 +191,17 @@ def _tensors(result: Any) -> tuple[Tensor, ...]:
     return tuple(value.detach() for value in found if isinstance(value, Tensor) and value.is_floating_point())
 
 
-def stopwatch(calls: Sequence[Call], device: str, wait: Callable[[Any], object] | None = None) -> Stopwatch:
+def stopwatch(
+    calls: Sequence[Call], device: str, wait: Callable[[Any], object] | None = None, *, capturable: bool = True
+) -> Stopwatch:
     """The best clock there is for these calls, warmed up.  ``wait`` marks a library with its own streams."""
     if device != "cuda":
         return HostClock(calls, wait or (lambda _: None))
     if wait is not None:
         return HostBurst(calls, wait)
+    if not capturable:
+        _warmed_up(calls)
+        return Events(calls)
     try:
         return Replays(calls)
     except torch.OutOfMemoryError:

@@ -239,7 +239,7 @@ def _outers_by_token(
     """
     loops, (tokens,) = _loops(), _flat(ids)
     out = table.new_zeros(table.shape)
-    order = ids.new_empty(ids.numel() - lanes.batch)
+    order = torch.empty(ids.numel() - lanes.batch, dtype=torch.int32 if ids.numel() < 2**31 else torch.int64)
     sorting = 2.0 * ids.numel()  # nanoseconds
     cuts = _cuts(ids.numel(), sorting)
     counts, stops = ids.new_zeros(len(cuts), table.shape[0]), ids.new_empty(table.shape[0])

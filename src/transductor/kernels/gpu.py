@@ -11,7 +11,6 @@ from operator import sub
 from typing import Any, NamedTuple
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
@@ -28,6 +27,10 @@ _SWITCHED = 16
 # From this many numbers on (32 MiB of float32 states) room counts as much as time: adjoints that nobody asked for are
 # kept for a quarter of the positions or less at a time, and partial sums are fewer.
 _THRIFTY = 1 << 23
+
+
+def _ceiling(numerator: int, denominator: int) -> int:
+    return -(-numerator // denominator)
 
 
 class _Products(NamedTuple):
@@ -218,7 +221,7 @@ class _Scan:
         *operands, first, last, chunks, time, length, shift = args
         lanes = max(1, 32 // self.block)
         launch(
-            sweep, (triton.cdiv(last - first, lanes),),
+            sweep, (_ceiling(last - first, lanes),),
             *operands, first, last, chunks, time, length, self.symbols, shift,
             D=self.dim, BLOCK=self.block, LANES=lanes, AHEAD=ahead if self.block <= 16 else 1, ACC=self.acc,
             DENSE=tokens is None, ORDERED=ordered, ADDITIVE=additive is not None, MASKED=mask is not None,
@@ -234,10 +237,10 @@ class _Scan:
         flat = self.tokens.view(-1)
         if self.symbols <= _SWITCHED:
             block = max(16, self.block)
-            first_row, last_row = begin // self.time, triton.cdiv(begin + count, self.time)
+            first_row, last_row = begin // self.time, _ceiling(begin + count, self.time)
             rows = last_row - first_row
-            spans = min(triton.cdiv(self.time, 64), max(1, self.partial_sums(states) // rows))
-            span = triton.cdiv(self.time, spans)
+            spans = min(_ceiling(self.time, 64), max(1, self.partial_sums(states) // rows))
+            span = _ceiling(self.time, spans)
             parts = rows * spans
             partial = self.empty(parts, self.symbols, self.dim, self.dim)
             launch(
@@ -249,7 +252,7 @@ class _Scan:
             )  # fmt: skip
             total = self.empty(self.symbols, self.dim, self.dim)
             size = total.numel()
-            launch(summed, (triton.cdiv(size, 16),), partial, total, parts, size, TILE=16, ACC=self.acc, warps=4)
+            launch(summed, (_ceiling(size, 16),), partial, total, parts, size, TILE=16, ACC=self.acc, warps=4)
             return total
         here = flat[begin : begin + count]
         if self.mask is not None:  # sorted last, and left out
@@ -258,7 +261,7 @@ class _Scan:
         narrow = torch.int16 if self.symbols < 1 << 15 and self.work == torch.float32 else torch.int32
         sorted_tokens, order = torch.sort(here.clamp(-1, self.symbols).to(narrow), stable=True)
         tile, block = 64, max(16, self.block)
-        tiles = triton.cdiv(count, tile)
+        tiles = _ceiling(count, tile)
         edges = self.empty(tiles, 2, self.dim, self.dim)
         total = torch.zeros(self.matrices.shape, dtype=self.work, device=self.initial.device)
         launch(
@@ -285,7 +288,7 @@ class _Scan:
         count = adjoints.shape[0]
         tile = max(1, 1024 // self.block**2)
         launch(
-            outer, (triton.cdiv(count, tile),),
+            outer, (_ceiling(count, tile),),
             adjoints, states, self.initial, self.starts, out, begin, count, self.time,
             D=self.dim, BLOCK=self.block, TILE=tile, PACKED=self.starts is not None, warps=4,
         )  # fmt: skip

@@ -6,6 +6,7 @@ all that is one dictionary key; the first launch goes the usual way and leaves t
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -37,15 +38,15 @@ def launch(
         tuple((a.dtype, a.data_ptr() % 16) if isinstance(a, Tensor) else a for a in args),
         tuple(constants.values()),
     )
-    compiled = _COMPILED.get(key)
-    if compiled is not None:
-        with torch.cuda.device(device):
-            compiled[(*grid, 1, 1)[:3]](*args, *constants.values())
-        return
     if device.type != "cuda":  # Triton's interpreter
         kernel[grid](*args, **constants, num_warps=warps, num_stages=stages, maxnreg=registers)
         return
-    with torch.cuda.device(device):
+    elsewhere = torch.cuda.current_device() != device.index
+    with torch.cuda.device(device) if elsewhere else nullcontext():
+        compiled = _COMPILED.get(key)
+        if compiled is not None:
+            compiled[(*grid, 1, 1)[:3]](*args, *constants.values())
+            return
         found = kernel[grid](*args, **constants, num_warps=warps, num_stages=stages, maxnreg=registers)
     if len(_COMPILED) >= 4096:  # lengths that never come back
         _COMPILED.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+import torch
 from torch import Tensor
 
 from transductor.configuration import configuration
@@ -14,6 +15,9 @@ from transductor.model.backbone import Backbone, BackboneConfig, BackboneState
 from transductor.model.base import SequenceModel, layout
 
 __all__ = ["RationalTransductor", "TransductorConfig", "TransductorState"]
+
+# Up to this many tokens without gradient are decoding: launches cost more than arithmetic.
+_FEW = 4
 
 
 @configuration
@@ -98,10 +102,13 @@ class RationalTransductor(SequenceModel[TransductorState]):
         """Logits of the next tokens of a stream."""
         tokens = layout(tokens, self.backbone.config.vocab_size, mask, None, None).tokens
         states, head = self.rational_head.advance(tokens, state.head, mask=mask)
-        logits, backbone = self.backbone(
-            tokens,
-            state.backbone.places(tokens, mask),
-            lambda layer, stream: self.injection(layer, stream, states),
-            state.backbone,
-        )
+        few = tokens.shape[1] <= _FEW and not torch.is_grad_enabled()
+        projected = self.injection.at_once(states) if few else None
+
+        def inject(layer: int, stream: Tensor) -> Tensor:
+            if projected is None:
+                return self.injection(layer, stream, states)
+            return stream + projected[layer].to(stream.dtype)
+
+        logits, backbone = self.backbone(tokens, state.backbone.places(tokens, mask), inject, state.backbone)
         return logits, TransductorState(head, backbone)

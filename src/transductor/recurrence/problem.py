@@ -28,7 +28,12 @@ class Problem:
     initial: Tensor
     mask: Tensor | None = None
     offsets: Tensor | None = None
-    semiring: Semiring = SEMIRINGS["real"]
+    ring: str = "real"
+
+    @property
+    def semiring(self) -> Semiring:
+        """By name, because a compiler can follow a string where it cannot follow an object."""
+        return SEMIRINGS[self.ring]
 
     @property
     def batch(self) -> int:

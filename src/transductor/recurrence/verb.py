@@ -327,7 +327,7 @@ def _checked(
         _check_weights("initial_state", initial_state, ring)
         _check_device("initial_state", initial_state, transitions)
         initial = initial_state.to(work).expand(rows, dim)
-    return Problem(matrices, tokens, bias, initial, mask, offsets, ring)
+    return Problem(matrices, tokens, bias, initial, mask, offsets, ring.name)
 
 
 def check_offsets(cu_seqlens: Tensor, batch: int, time: int, device: torch.device) -> Tensor:
