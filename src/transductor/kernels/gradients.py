@@ -52,6 +52,28 @@ def _position(
     return token, adjoint, low, high
 
 
+@triton.jit
+def _added(sums, token, adjoint, low, high, FIRST: tl.constexpr, COUNT: tl.constexpr):
+    """The sums with one position added to its token's: a tree of branches that all threads take together."""
+    if COUNT == 1:
+        changed = ()
+        for part in tl.static_range(len(sums)):
+            if part == 2 * FIRST:
+                changed = changed + (sums[part] + adjoint * low,)
+            elif part == 2 * FIRST + 1:
+                changed = changed + (sums[part] + adjoint * high,)
+            else:
+                changed = changed + (sums[part],)
+        sums = changed
+    else:
+        HALF: tl.constexpr = COUNT // 2
+        if token < FIRST + HALF:
+            sums = _added(sums, token, adjoint, low, high, FIRST, HALF)
+        else:
+            sums = _added(sums, token, adjoint, low, high, FIRST + HALF, COUNT - HALF)
+    return sums
+
+
 @triton.jit(do_not_specialize=["first_row", "spans", "span", "begin", "end", "time"])
 def switched(
     adjoints, states, initial, tokens, mask, starts, out, first_row, spans, span, begin, end, time,
@@ -94,15 +116,7 @@ def switched(
             )  # fmt: skip
         for ahead in tl.static_range(AHEAD):
             token, adjoint, low, high = current[ahead]
-            changed = ()
-            for symbol in tl.static_range(SYMBOLS):
-                left = sums[2 * symbol]
-                right = sums[2 * symbol + 1]
-                if token == symbol:
-                    left += adjoint.to(ACC)[:, None] * low.to(ACC)
-                    right += adjoint.to(ACC)[:, None] * high.to(ACC)
-                changed = changed + (left, right)
-            sums = changed
+            sums = _added(sums, token, adjoint.to(ACC)[:, None], low.to(ACC), high.to(ACC), 0, SYMBOLS)
     four = j[:, None] + tl.arange(0, 4)[None, :]
     for symbol in tl.static_range(SYMBOLS):
         begins = (pid.to(tl.int64) * SYMBOLS + symbol) * (D * D) + (i * D)[:, None]

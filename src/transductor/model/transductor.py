@@ -107,7 +107,8 @@ class RationalTransductor(SequenceModel[TransductorState]):
 
         def inject(layer: int, stream: Tensor) -> Tensor:
             if projected is None:
-                return self.injection(layer, stream, states)
+                injected: Tensor = self.injection(layer, stream, states)
+                return injected
             return stream + projected[layer].to(stream.dtype)
 
         logits, backbone = self.backbone(tokens, state.backbone.places(tokens, mask), inject, state.backbone)
