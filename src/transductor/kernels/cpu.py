@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
@@ -149,7 +150,7 @@ class _Lanes:
     @property
     def size(self) -> tuple[int, tuple[int, ...]]:
         """D twice: as a number, and as a tuple whose length the compiler knows (empty when D is large)."""
-        return self.dim, (0,) * self.dim if self.dim <= _loops().WIDEST else ()
+        return self.dim, (0,) * self.dim if self.dim <= _vectors().WIDEST else ()
 
     @property
     def nanoseconds(self) -> float:
@@ -225,7 +226,9 @@ def _outers(matrices: Tensor, initial: Tensor, states: Tensor, adjoints: Tensor,
     out = torch.empty_like(matrices, memory_format=torch.contiguous_format)
     arrays, last = _flat(adjoints, states, initial), _flat(out)
     cuts = _cuts(lanes.batch * lanes.time, lanes.nanoseconds)
-    _run([partial(_loops().outers, lanes.time, *arrays, *cut, *last, *lanes.size) for cut in cuts], lanes.nanoseconds)
+    _run(
+        [partial(_gradients().outers, lanes.time, *arrays, *cut, *last, *lanes.size) for cut in cuts], lanes.nanoseconds
+    )
     return out
 
 
@@ -237,7 +240,7 @@ def _outers_by_token(
     Positions are ordered by token, stably, so that each sum is taken in registers and in the order of time; blocks
     of that order are shared among threads.  The first position of every row, which begins at ``initial``, comes last.
     """
-    loops, (tokens,) = _loops(), _flat(ids)
+    loops, (tokens,) = _gradients(), _flat(ids)
     out = table.new_zeros(table.shape)
     order = torch.empty(ids.numel() - lanes.batch, dtype=torch.int32 if ids.numel() < 2**31 else torch.int64)
     sorting = 2.0 * ids.numel()  # nanoseconds
@@ -300,9 +303,16 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork
 
 
-@lru_cache(1)
-def _loops() -> ModuleType:
-    """The compiled loops.  Importing numba takes half a second, so it waits for the first use."""
-    from transductor.kernels import cpu_loops
+# Importing numba takes half a second, so its loops wait for their first use.
 
-    return cpu_loops
+
+def _vectors() -> ModuleType:
+    return import_module("transductor.kernels.cpu_vectors")
+
+
+def _loops() -> ModuleType:
+    return import_module("transductor.kernels.cpu_loops")
+
+
+def _gradients() -> ModuleType:
+    return import_module("transductor.kernels.cpu_gradients")
