@@ -43,7 +43,7 @@ def compile_only(kernel, grid, *args, warps, stages=1, registers=None, **constan
 launch.launch = gpu.launch = compile_only
 
 def everything(dim, symbols, dtype=torch.float32, dense=False, bias=False, mask=False, packed=False, batch=2):
-    batch, time = (1 if packed else batch), 1200
+    batch, time = (1 if packed else batch), 8400
     work = torch.float64 if dtype == torch.float64 else torch.float32
     matrices = torch.zeros(*((batch, time) if dense else (symbols,)), dim, dim, dtype=dtype)
     tokens = None if dense else torch.zeros(batch, time, dtype=torch.long)

@@ -24,8 +24,8 @@ def repeatable():
 
 @pytest.fixture
 def tiny_cut(monkeypatch):
-    """Chunks of four steps, groups of three chunks: two levels above the positions at T = 26."""
-    monkeypatch.setattr(plan, "chunk_length", lambda batch, dim: 4)
+    """Chunks of two steps, groups of three chunks: two levels above the positions at T = 26."""
+    monkeypatch.setattr(plan, "chunk_length", lambda batch, dim: 2)
     monkeypatch.setattr(plan, "chunks_per_group", lambda chunks: 3)
 
 

@@ -38,7 +38,7 @@ def chunks_per_group(chunks: int) -> int:
 def group_count(chunks: int) -> int:
     """Groups of chunks per row; 0 when the chunks are few enough for one chain."""
     group = chunks_per_group(chunks)
-    return 0 if chunks <= 2 * group else -(-chunks // group)
+    return 0 if chunks <= 4 * group else -(-chunks // group)
 
 
 def product_shapes(batch: int, time: int, dim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
