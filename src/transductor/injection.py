@@ -39,15 +39,16 @@ class Injection(nn.Module, ABC):
         projected: Tensor = projection(states.to(next(projection.parameters()).dtype))
         return stream + projected.to(stream.dtype)
 
-    def at_once(self, states: Tensor) -> tuple[Tensor, ...] | None:
-        """``W^(l) h`` of all layers by one product, for the few tokens of a decoding step; None when it must not be.
+    def at_once(self, states: Tensor) -> Tensor | None:
+        """``W^(l) h`` of all layers side by side, ``(B, T, L·W)``, by one product; None when it must not be.
 
-        One launch instead of one per layer.  A projection that something else has wrapped keeps its own call.
+        For the few tokens of a decoding step: one launch instead of one per layer.  A projection that something else
+        has wrapped keeps its own call.
         """
         if len(self.projections) < 2 or not all(map(_is_bare, self.projections)):
             return None
         weights = torch.cat([projection.get_parameter("weight") for projection in self.projections])
-        return functional.linear(states.to(weights.dtype), weights).chunk(len(self.projections), -1)
+        return functional.linear(states.to(weights.dtype), weights)
 
     def projection(self, layer: int) -> Tensor | None:
         """``W^(l) (W, D)``, or None where nothing enters."""

@@ -106,10 +106,14 @@ class RationalTransductor(SequenceModel[TransductorState]):
         projected = self.injection.at_once(states) if few else None
 
         def inject(layer: int, stream: Tensor) -> Tensor:
+            nonlocal projected
             if projected is None:
                 injected: Tensor = self.injection(layer, stream, states)
                 return injected
-            return stream + projected[layer].to(stream.dtype)
+            if projected.dtype != stream.dtype:  # under autocast; once for all layers
+                projected = projected.to(stream.dtype)
+            width = stream.shape[-1]
+            return stream + projected[..., layer * width : (layer + 1) * width]
 
         logits, backbone = self.backbone(tokens, state.backbone.places(tokens, mask), inject, state.backbone)
         return logits, TransductorState(head, backbone)
