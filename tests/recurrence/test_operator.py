@@ -46,6 +46,21 @@ def test_the_operation_keeps_torchs_contracts(engine, dense):
     torch.library.opcheck(torch.ops.transductor.scan.default, given)
 
 
+@pytest.mark.parametrize("dim", [1, 4, 16])
+def test_the_cayley_map_keeps_torchs_contracts(dim):
+    """Strides too: a compiler believes what it was told about them."""
+    raw = torch.randn(3, dim, dim, dtype=torch.float64, device=DEVICE)
+    skews = (raw - raw.mT).requires_grad_()
+    torch.library.opcheck(torch.ops.transductor.cayley.default, (skews,))
+
+    def rotations(raw):
+        return torch.ops.transductor.cayley(raw - raw.mT)  # the map is meant for skew matrices only
+
+    leaf = raw[:1].clone().requires_grad_()
+    assert torch.autograd.gradcheck(rotations, (leaf,))
+    assert torch.autograd.gradgradcheck(rotations, (leaf,), fast_mode=True)
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("options", ["plain", "lengths", "packed"])
 def test_a_compiled_scan_is_one_graph_and_the_same(engine, options):

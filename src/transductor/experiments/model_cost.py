@@ -244,4 +244,5 @@ def _next_token(
     for stretch in prompt.split(_STRETCH, 1):
         stream = model.advance(stretch, stream)[1]
     tokens = [torch.randint(0, study.vocab_size, (batch, 1), device=device) for _ in range(4)]
-    return [lambda token=token: model.advance(token, stream)[0] for token in tokens]  # type: ignore[misc]
+    advance = torch.compile(model.advance) if study.compiled else model.advance
+    return [lambda token=token: advance(token, stream)[0] for token in tokens]  # type: ignore[misc]

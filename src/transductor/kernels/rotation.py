@@ -30,7 +30,7 @@ def _cayley(skews: Tensor) -> Tensor:
     else:
         eye = torch.eye(dim, dtype=skews.dtype, device=skews.device)
         # I + A and (I − A)⁻¹ commute, so one solve from the left suffices; it never meets a singular matrix.
-        rotations = torch.linalg.solve_ex(eye - skews, eye + skews)[0]
+        rotations = torch.linalg.solve_ex(eye - skews, eye + skews)[0].contiguous()  # LAPACK answers by columns
     # One Newton step towards the nearest orthogonal matrix, for the digits a solve with a large A costs.
     return 1.5 * rotations - 0.5 * rotations @ (rotations.mT @ rotations)
 

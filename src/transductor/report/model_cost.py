@@ -39,7 +39,9 @@ def model_cost_tables(record: Record) -> Group:
         table.add_row("peak memory, MiB", *sizes, _more("peak_bytes", training))
     table.add_row("compiled", *(entry["compiled"] for entry in training.values()), "")
 
-    decoding = Table(title="decoding one token: microseconds (on a GPU also as a user calls it, host clock)")
+    decoding = Table(
+        title="decoding one token, compiled like training: microseconds (on a GPU also as a user calls it, host clock)"
+    )
     for column in ("B", "context"):
         decoding.add_column(column, justify="right")
     for name in training:
