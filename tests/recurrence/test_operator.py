@@ -108,6 +108,7 @@ def test_a_whole_model_compiles_to_one_graph(name):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
 def test_a_whole_model_compiles_with_the_default_compiler():
     model = MODELS[TRANSDUCTORS[0]]().to(DEVICE)
     compiled = torch.compile(model, fullgraph=True)
