@@ -164,7 +164,7 @@ def test_a_document_that_overflows_does_not_touch_the_next(tiny_cut):
 @pytest.mark.parametrize("wrong", [-1, 3, 2**40 + 1])
 def test_an_unknown_token_is_seen_and_reads_no_foreign_memory(wrong, prepared, tiny_cut, monkeypatch):
     monkeypatch.setattr(plan, "prepares", lambda positions, symbols: prepared)
-    monkeypatch.setattr("transductor.recurrence.verb.check_token_ids", lambda *_: None)  # as on a GPU
+    monkeypatch.setattr("transductor.recurrence.arguments.check_token_ids", lambda *_: None)  # as on a GPU
     leaves, tokens = operands(26, batch=2, dim=3, symbols=3, dtype=torch.float32)
     tokens[0, 9] = wrong
     states = scan(**on_device(without_bias(leaves)), tokens=tokens.to(DEVICE), backend="triton").cpu()

@@ -54,8 +54,9 @@ class Judge:
         for one in contenders:
             if one.ours and one.name != "reference" and not reasons.get(one.name):
                 states, gradients = _bounds(one, case)
-                # Rounding walks at random; nobody is asked to be much luckier than the plain loop was.
-                bounds = max(states, 3 * plain["states"]["norm"]), gradients
+                if self.device == "cpu":  # a chain of float32: nobody is asked to be luckier than the plain loop was
+                    states = max(states, 3 * plain["states"]["norm"])
+                bounds = states, gradients
                 reasons[one.name] = self.verdict(one, given, exact, bounds)
         return {name: reason for name, reason in reasons.items() if reason}
 
@@ -63,8 +64,8 @@ class Judge:
         """The same for a case of another shape or precision, before it is timed."""
         given = draw(case, self.device, time.time_ns() % (1 << 31))
         exact = outcome(given, "chunked", torch.float64)
-        # Bounds are stated for d = 16; wider products round more, and luck differs from draw to draw.
-        slack = 4 * max(1.0, case.dim / 16) if case.dtype != "bfloat16" else 1.0
+        # Bounds are stated for d = 16; on a CPU wider rows round more, and luck differs from draw to draw.
+        slack = 4 * max(1.0, case.dim / 16) if case.dtype != "bfloat16" and self.device == "cpu" else 1.0
         reasons = {}
         for one in contenders:
             states, gradients = _bounds(one, case)

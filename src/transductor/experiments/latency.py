@@ -268,7 +268,7 @@ def _memory(study: LatencyStudy, device: str) -> dict[str, Any]:
     """
     batch, length, dim, symbols = study.memory
     if device == "cuda":
-        needed = scan_memory(*study.memory, device)
+        needed = scan_memory(*study.memory, device=device)
     else:
         code = f"from transductor.experiments.memory import scan_memory; print(scan_memory(*{study.memory}))"
         probe = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -62,7 +62,7 @@ def available_bytes(device: str) -> int:
     return 1024 * int(line.split()[1])
 
 
-def scan_memory(batch: int, time: int, dim: int, symbols: int, device: str = "cpu") -> int:
+def scan_memory(batch: int, time: int, dim: int, symbols: int, backend: str = "auto", device: str = "cpu") -> int:
     """Bytes needed by forward and backward of the scan: inputs, states, their gradient and all that is between.
 
     The gradient of the states is dense and given, as the next layer hands it down.
@@ -73,7 +73,7 @@ def scan_memory(batch: int, time: int, dim: int, symbols: int, device: str = "cp
     start = torch.ones(dim, device=device)
 
     def call(given: torch.Tensor) -> None:
-        states = scan(table, given, initial_state=start)
+        states = scan(table, given, initial_state=start, backend=backend)
         torch.autograd.grad(states, table, torch.randn(*given.shape, dim, device=device))
 
     call(tokens[:, :64])

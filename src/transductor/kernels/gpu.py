@@ -84,7 +84,7 @@ class _Scan:
         acc = _product_dtype(device, self.work)
         count = 0
         if self.dim <= 16 and not reverse:
-            self.letters = plan.word_letters(self.batch * self.time, self.symbols)
+            self.letters = plan.word_letters(self.symbols)
             count = (self.symbols + 1) ** self.letters
             self.words = torch.empty(count, 16, 16, dtype=_TORCH[acc], device=device)
         self.rows = torch.empty(self.symbols, self.block, self.block, dtype=self.matrices.dtype, device=device)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 __all__ = [
+    "LARGEST_STATE",
+    "TRITON_FOUND",
     "chunk_count",
     "chunk_length",
     "chunks_per_group",
     "group_count",
     "prepares",
     "product_shapes",
+    "product_warps",
     "row_block",
     "word_letters",
 ]
+
+TRITON_FOUND = find_spec("triton") is not None
+LARGEST_STATE = 64  # d up to which a row of a matrix fits in a thread
 
 
 def chunk_length(batch: int, dim: int) -> int:
@@ -65,6 +73,6 @@ def prepares(positions: int, symbols: int) -> bool:
     return positions >= 16 * symbols
 
 
-def word_letters(positions: int, symbols: int) -> int:
+def word_letters(symbols: int) -> int:
     """Letters per word in the table of word products (2 KiB each), which must stay near a multiprocessor."""
     return max(k for k in range(1, 5) if k == 1 or (symbols + 1) ** k <= 100)

@@ -5,16 +5,14 @@ From ``C (I − A) = I + A``: ``dC = ½ (I + C) dA (I + C)``.  So the way back i
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-__all__ = ["cayley_rotation"]
+from transductor.kernels.plan import LARGEST_STATE, TRITON_FOUND
 
-_HAS_TRITON = find_spec("triton") is not None
-_LARGEST = 64
+__all__ = ["cayley_rotation", "polished"]
 
 
 def cayley_rotation(skews: Tensor) -> Tensor:
@@ -25,14 +23,21 @@ def cayley_rotation(skews: Tensor) -> Tensor:
 @torch.library.custom_op("transductor::cayley", mutates_args=())
 def _cayley(skews: Tensor) -> Tensor:
     dim = skews.shape[-1]
-    if skews.is_cuda and _HAS_TRITON and dim <= _LARGEST and skews.numel():
+    if skews.is_cuda and TRITON_FOUND and dim <= LARGEST_STATE and skews.numel():
         rotations = _eliminated(skews)
     else:
         eye = torch.eye(dim, dtype=skews.dtype, device=skews.device)
         # I + A and (I − A)⁻¹ commute, so one solve from the left suffices; it never meets a singular matrix.
         rotations = torch.linalg.solve_ex(eye - skews, eye + skews)[0].contiguous()  # LAPACK answers by columns
-    # One Newton step towards the nearest orthogonal matrix, for the digits a solve with a large A costs.
-    return 1.5 * rotations - 0.5 * rotations @ (rotations.mT @ rotations)
+    return polished(rotations)
+
+
+def polished(rotation: Tensor) -> Tensor:
+    """One Newton step towards the nearest orthogonal matrix: an error ε of MᵀM becomes ε².
+
+    A solve with a large A, or the squarings inside ``matrix_exp``, cost some digits of orthogonality.
+    """
+    return 1.5 * rotation - 0.5 * rotation @ (rotation.mT @ rotation)
 
 
 def _eliminated(skews: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from transductor.kernels.plan import product_shapes
 from transductor.notation import readable
 from transductor.recurrence import chunked as torch_chunks
 from transductor.recurrence.finite import all_finite
-from transductor.recurrence.problem import Problem, folded
+from transductor.recurrence.problem import Problem, documents, folded
 from transductor.recurrence.reference import reference
 
 __all__ = ["kernel_scan"]
@@ -57,15 +57,8 @@ def _scan(
 
 
 @_scan.register_fake
-def _(
-    matrices: Tensor,
-    tokens: Tensor | None,
-    bias: Tensor | None,
-    initial: Tensor,
-    mask: Tensor | None,
-    offsets: Tensor | None,
-    engine: str,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
+    matrices, tokens, _, initial, *_, engine = given
     batch, time = (matrices if tokens is None else tokens).shape[:2]
     states = initial.new_empty(batch, time, initial.shape[-1])
     if engine != "triton":
@@ -116,21 +109,8 @@ def _scan_backward(
 
 
 @_scan_backward.register_fake
-def _(
-    matrices: Tensor,
-    tokens: Tensor | None,
-    initial: Tensor,
-    mask: Tensor | None,
-    offsets: Tensor | None,
-    states: Tensor,
-    chunk_products: Tensor,
-    group_products: Tensor,
-    grad: Tensor,
-    engine: str,
-    wants_matrices: bool,
-    additive: bool,
-    wants_bias: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
+    matrices, _, initial, _, _, states, *_, grad, _, wants_matrices, _, wants_bias = given
     nothing = grad.new_empty(0)
     to_matrices = matrices.new_empty(matrices.shape) if wants_matrices else nothing
     to_bias = states.new_empty(states.shape) if wants_bias else nothing.clone()
@@ -186,7 +166,5 @@ def _starts(offsets: Tensor | None, matrices: Tensor, tokens: Tensor | None) -> 
     """For every position of a packed row the document that begins there, else -1: ``(T)`` int32."""
     if offsets is None:
         return None
-    time = (matrices if tokens is None else tokens).shape[1]
-    position = torch.arange(time, device=offsets.device)
-    document = torch.searchsorted(offsets[1:], position, right=True)
-    return document.where(offsets[document] == position, -1).int()
+    document, begins = documents(offsets, (matrices if tokens is None else tokens).shape[1])
+    return document.where(begins, -1).int()

@@ -10,7 +10,7 @@ from torch import Tensor
 from transductor.recurrence.grouped import matvec_by_token
 from transductor.recurrence.semirings import SEMIRINGS, Semiring
 
-__all__ = ["Problem", "folded"]
+__all__ = ["Problem", "documents", "folded"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,13 @@ class Problem:
         return self.matrices.shape[-1]
 
 
+def documents(offsets: Tensor, time: int) -> tuple[Tensor, Tensor]:
+    """For every position of a packed row its document ``(T)``, and whether it is the first of it ``(T)``."""
+    position = torch.arange(time, device=offsets.device)
+    document = torch.searchsorted(offsets[1:], position, right=True)
+    return document, offsets[document] == position
+
+
 def folded(problem: Problem) -> Problem:
     """The same scan without mask and boundaries.
 
@@ -76,14 +83,13 @@ def folded(problem: Problem) -> Problem:
             bias = bias.where(problem.mask[..., None], semiring.zero)
     initial = problem.initial
     if problem.offsets is not None and problem.time:
-        position = torch.arange(problem.time, device=initial.device)
-        document = torch.searchsorted(problem.offsets[1:], position, right=True)
-        begins = (problem.offsets[document] == position)[:, None]
+        document, first_steps = documents(problem.offsets, problem.time)
+        begins = first_steps[:, None]
         # What a document's first step makes of its initial state; of an empty one, something nobody asks for.
         first = problem.offsets[:-1].clamp_max(problem.time - 1)
         if tokens is not None:
             arrived = matvec_by_token(matrices, tokens[0, first], initial, semiring)[document]
-            tokens = tokens.where(~begins[:, 0], symbols + 1)
+            tokens = tokens.where(~first_steps, symbols + 1)
         else:
             arrived = semiring.matvec(matrices[0, first], initial)[document]
             matrices = matrices.where(~begins[..., None], nothing)

@@ -218,6 +218,7 @@ def _draw_lengths(cells: Sequence[Cell], panel: SubFigure) -> None:
     spare = iter(SPARE)
     colours = {name: COLOURS.get(name) or next(spare, "0.4") for name in names}
     times = [cell["case"]["time"] for cell in cells]
+    hollow = False
     for axis, (act, words) in zip(axes, ACTS.items(), strict=True):
         for name in sorted(names, key=lambda name: name == "auto"):  # ours on top
             points = [(t, value) for t, cell in zip(times, cells, strict=True) if (value := _seconds(cell, name, act))]
@@ -231,6 +232,14 @@ def _draw_lengths(cells: Sequence[Cell], panel: SubFigure) -> None:
                 color=colours[name],
                 label=_label(name),
             )
+            eager = [
+                (t, 1e6 * value)
+                for t, cell in zip(times, cells, strict=True)
+                if (value := _seconds(cell, name, act)) and _outcome(cell, name, act).get("timed") == "events"
+            ]
+            if eager:  # hollow: eager calls between events, so the host's time is in it
+                axis.plot(*zip(*eager, strict=True), ls="", marker="o", ms=6, mfc="white", mec=colours[name])
+                hollow = True
         floors = [1e6 * cell["floor"][act]["seconds"] for cell in cells]
         axis.plot(times, floors, ls="--", color="0.35", lw=1.2, label="floor")
         case = cells[0]["case"]
@@ -243,6 +252,10 @@ def _draw_lengths(cells: Sequence[Cell], panel: SubFigure) -> None:
     axes[0].set_ylabel("microseconds (median)")
     handles, labels = axes[0].get_legend_handles_labels()
     order = sorted(range(len(labels)), key=lambda i: labels[i] != _label("auto"))  # ours first
+    if hollow:
+        handles.append(axes[0].plot([], [], ls="", marker="o", ms=6, mfc="white", mec="0.3")[0])
+        labels.append("hollow: eager calls,\nthe host's time included")
+        order.append(len(labels) - 1)
     panel.legend(
         [handles[i] for i in order], [labels[i] for i in order], loc="outside right upper", frameon=False, fontsize=9
     )

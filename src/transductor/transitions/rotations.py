@@ -13,7 +13,7 @@ from transductor.kernels.rotation import cayley_rotation
 from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import Determinant, Law, Orthogonal
 
-__all__ = ["SignedFamily", "SkewFamily", "cayley", "polished", "skew", "skew_dim"]
+__all__ = ["SignedFamily", "SkewFamily", "cayley", "skew", "skew_dim"]
 
 
 def skew_dim(state_dim: int) -> int:
@@ -32,14 +32,6 @@ def skew(raw: Tensor, state_dim: int) -> Tensor:
 def cayley(skew_matrices: Tensor) -> Tensor:
     """``(I + A)(I − A)⁻¹``: a rotation without eigenvalue −1.  Lipschitz constant 2."""
     return cayley_rotation(skew_matrices)
-
-
-def polished(rotation: Tensor) -> Tensor:
-    """One Newton step towards the nearest orthogonal matrix: an error ε of MᵀM becomes ε².
-
-    The squarings inside ``matrix_exp`` cost some digits of orthogonality.
-    """
-    return 1.5 * rotation - 0.5 * rotation @ (rotation.mT @ rotation)
 
 
 class SkewFamily(ChartedFamily):
