@@ -15,7 +15,7 @@ from transductor.configuration import from_plain
 from transductor.experiments import LatencyStudy, WrongResult, run_latency
 from transductor.experiments.cases import ACTS, Case, Ceilings, draw, floor_of
 from transductor.experiments.correctness import Judge
-from transductor.experiments.memory import PeakMemory, scan_memory
+from transductor.experiments.memory import PeakMemory
 from transductor.experiments.peers import BoundCall, Contender, Unavailable, contenders, library
 from transductor.experiments.timing import HostBurst, Stopwatch, measured_ceilings, stopwatch, take_turns
 from transductor.report import latency_figure, latency_tables
@@ -259,8 +259,6 @@ def test_memory_is_measured():
     with PeakMemory() as peak:
         block = torch.ones(1 << 26)  # more than any earlier test left behind for reuse
     assert block.nbytes * 0.9 < peak.grown < block.nbytes * 1.5
-    del block
-    assert scan_memory(8, 16_384, 8, 4) > 2 * 4 * 8 * 16_384 * 8  # the states and their cotangent, at least
 
 
 def test_ceilings_are_plausible():
