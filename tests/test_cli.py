@@ -182,7 +182,7 @@ def test_an_interrupted_scan_benchmark_keeps_what_it_measured(tmp_path, monkeypa
         return cell(self, case, *given)
 
     monkeypatch.setattr(latency._Run, "cell", interrupted)
-    shown = invoke("bench", "scan", "--quick", "--only", "lengths", "--output", str(tmp_path))
+    shown = invoke("bench", "scan", "--quick", "--only", "lengths", "--device", "cpu", "--output", str(tmp_path))
     assert shown.exit_code == 130
     assert "what was measured is in" in shown.output
     assert len(read_record(tmp_path / "scan_cpu.json").measurements["lengths"]) == 1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Final, final
+from collections.abc import Callable
+from typing import Final, TypeAlias, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -11,48 +12,72 @@ from torch.nn import functional
 
 from transductor.notation import one_of
 
-__all__ = ["INJECTIONS", "DeepInjection", "Injection", "InputInjection", "NoInjection", "build_injection"]
+__all__ = ["INJECTIONS", "DeepInjection", "Inject", "Injection", "InputInjection", "NoInjection", "build_injection"]
+
+
+# Up to this many tokens without gradient are decoding: launches cost more than arithmetic and room.
+_FEW = 4
+
+Inject: TypeAlias = Callable[[int, Tensor], Tensor]
 
 
 class Injection(nn.Module, ABC):
-    """Adds projected states to the stream before a layer.  Subclasses are final."""
+    """Adds projected states to the stream before a layer.  Subclasses are final.
+
+    The projections of all layers are the rows of one linear map, so that they cost one product, and their gradients
+    two, instead of three per layer.
+    """
 
     name: str
 
     def __init__(self, state_dim: int, width: int, layers: int) -> None:
         super().__init__()
-        self.projections = nn.ModuleList(
-            nn.Linear(state_dim, width, bias=False) for _ in range(self.projected_layers(layers))
-        )
+        self.width = width
+        self.layers = self.projected_layers(layers)
+        self.projections = nn.Linear(state_dim, self.layers * width, bias=False) if self.layers else None
 
     @staticmethod
     @abstractmethod
     def projected_layers(layers: int) -> int:
         """How many layers, from the first, receive the state."""
 
+    def into(self, states: Tensor) -> Inject:
+        """``inject(layer, stream)``, which adds ``W^(layer) states`` to the stream ``(B, T, W)``; states ``(B, T, D)``.
+
+        All layers are projected at once, ``(B, T, L·W)``, except over long stretches without gradient: there nothing
+        else is as large, so each layer is projected when its turn comes.
+        """
+        if self.projections is None:
+            return lambda layer, stream: stream
+        states = states.to(next(self.projections.parameters()).dtype)
+        parts: tuple[Tensor, ...] | None = None
+        if torch.is_grad_enabled() or states.shape[1] <= _FEW or self.layers == 1 or not _is_bare(self.projections):
+            # A module call, never `.weight @`: adapters such as LoRA wrap modules.
+            parts = self.projections(states).split(self.width, -1)
+
+        def inject(layer: int, stream: Tensor) -> Tensor:
+            if layer >= self.layers:
+                return stream
+            if parts is not None:
+                return _added(stream, parts[layer])
+            return _added(stream, functional.linear(states, cast(Tensor, self.projection(layer))))
+
+        return inject
+
     def forward(self, layer: int, stream: Tensor, states: Tensor) -> Tensor:
         """``stream (B, T, W)`` with ``states (B, T, D)`` added before ``layer``."""
-        if layer >= len(self.projections):
-            return stream
-        projection = self.projections[layer]
-        # A module call, never `.weight @`: adapters such as LoRA wrap modules.
-        projected: Tensor = projection(states.to(next(projection.parameters()).dtype))
-        return stream + projected.to(stream.dtype)
-
-    def at_once(self, states: Tensor) -> Tensor | None:
-        """``W^(l) h`` of all layers side by side, ``(B, T, L·W)``, by one product; None when it must not be.
-
-        For the few tokens of a decoding step: one launch instead of one per layer.  A projection that something else
-        has wrapped keeps its own call.
-        """
-        if len(self.projections) < 2 or not all(map(_is_bare, self.projections)):
-            return None
-        weights = torch.cat([projection.get_parameter("weight") for projection in self.projections])
-        return functional.linear(states.to(weights.dtype), weights)
+        return self.into(states)(layer, stream)
 
     def projection(self, layer: int) -> Tensor | None:
         """``W^(l) (W, D)``, or None where nothing enters."""
-        return self.projections[layer].get_parameter("weight") if layer < len(self.projections) else None
+        if self.projections is None or layer >= self.layers:
+            return None
+        return self.projections.get_parameter("weight")[layer * self.width : (layer + 1) * self.width]
+
+
+def _added(stream: Tensor, term: Tensor) -> Tensor:
+    """The sum in the stream's dtype; a narrower term is widened by the addition itself."""
+    return stream + (term if torch.promote_types(term.dtype, stream.dtype) == stream.dtype else term.to(stream.dtype))
 
 
 def _is_bare(module: nn.Module) -> bool:

@@ -25,7 +25,7 @@ def repeatable():
 @pytest.fixture
 def tiny_cut(monkeypatch):
     """Chunks of two steps, groups of three chunks: two levels above the positions at T = 26."""
-    monkeypatch.setattr(plan, "chunk_length", lambda batch, dim: 2)
+    monkeypatch.setattr(plan, "chunk_length", lambda batch, time, dim: 2)
     monkeypatch.setattr(plan, "chunks_per_group", lambda chunks: 3)
 
 

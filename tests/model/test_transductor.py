@@ -10,6 +10,7 @@ import torch
 from tests.comparison import assert_same
 from tests.laws.test_models import COMBINATIONS, POSITIONS, V, backbone, features_head, tokens_head
 from transductor.heads import RationalHead
+from transductor.injection import build_injection
 from transductor.model import (
     BackboneConfig,
     LearnedPositions,
@@ -35,8 +36,7 @@ def test_with_all_projections_zero_it_is_the_transformer_bit_for_bit(positions, 
     transformer.backbone.load_state_dict(transductor.backbone.state_dict())
     tokens = torch.randint(0, V, (3, 33))
     assert not torch.equal(transductor(tokens), transformer(tokens))
-    for projection in transductor.injection.projections:
-        torch.nn.init.zeros_(projection.weight)
+    torch.nn.init.zeros_(transductor.injection.projections.weight)
     assert torch.equal(transductor(tokens), transformer(tokens))
 
 
@@ -54,7 +54,7 @@ def test_injection_is_the_stated_sum():
     stream, states = torch.randn(2, 3, 16, dtype=torch.float64), torch.randn(2, 3, 4, dtype=torch.float64)
     for layer in range(2):
         weight = model.injection.projection(layer)
-        assert_same(model.injection(layer, stream, states), stream + states @ weight.T)
+        assert_same(model.injection.into(states)(layer, stream), stream + states @ weight.T)
 
 
 @pytest.mark.parametrize("window", [1, 3, 8, 100])
@@ -185,20 +185,33 @@ def test_bad_arguments_are_refused_by_name(error, words, act):
 
 
 @torch.no_grad()
-def test_decoding_projects_for_all_layers_at_once_unless_something_wraps_a_projection():
+@pytest.mark.parametrize("hooked", [False, True])
+def test_layers_projected_at_once_and_one_by_one_agree(hooked):
+    """With gradient, and for few tokens, at once; over a long stretch one by one, unless something wraps the map."""
     model = RationalTransductor(
         RationalHead(CayleyTransitions(vocab_size=5, state_dim=4)), BackboneConfig(vocab_size=5, width=16, layers=3)
     ).double()
     tokens = torch.randint(0, 5, (2, 6))
-    expected = model(tokens)
-    assert model.injection.at_once(torch.zeros(2, 1, 4, dtype=torch.float64)) is not None
-    for hook in (None, lambda module, inputs, output: 2 * output):
-        if hook is not None:
-            model.injection.projections[1].register_forward_hook(hook)
-            changed = model(tokens)
-            assert not torch.allclose(changed, expected)
-            expected = changed
-        state = model.start(2)
-        for place in range(6):
-            logits, state = model.advance(tokens[:, place : place + 1], state)
-            assert_same(logits[:, 0], expected[:, place])
+    bare = model(tokens)
+    calls = []
+    if hooked:
+        model.injection.projections.register_forward_hook(lambda module, inputs, output: 2 * output)
+        model.injection.projections.register_forward_pre_hook(lambda *_: calls.append(1))
+    with torch.enable_grad():
+        expected = model(tokens).detach()
+    assert torch.allclose(bare, expected) != hooked
+    assert_same(model(tokens), expected)
+    state = model.start(2)
+    for place in range(6):
+        logits, state = model.advance(tokens[:, place : place + 1], state)
+        assert_same(logits[:, 0], expected[:, place])
+    assert len(calls) == (8 if hooked else 0)
+
+
+@pytest.mark.parametrize(
+    ("stream", "weight"), [("float32", "bfloat16"), ("bfloat16", "float32"), ("float64", "float64")]
+)
+def test_an_injected_stream_keeps_its_dtype(stream, weight):
+    injection = build_injection("deep", 3, 4, 2).to(getattr(torch, weight))
+    before = torch.randn(2, 5, 4).to(getattr(torch, stream))
+    assert injection.into(torch.randn(2, 5, 3))(1, before).dtype == before.dtype

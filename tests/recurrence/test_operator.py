@@ -158,7 +158,8 @@ def test_cuda_graphs_replay_on_new_inputs(options):
 
     def run():
         states = scan(**leaves, tokens=tokens, **arguments)
-        return states, *torch.autograd.grad(states.square().sum(), list(leaves.values()))
+        gradients = torch.autograd.grad(states.square().sum(), list(leaves.values()))
+        return states.detach(), *gradients  # a graph kept alive belongs to the stream it was made on
 
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):

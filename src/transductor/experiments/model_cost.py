@@ -125,7 +125,7 @@ class _Trainer:
         self.study, self.model, self.device = study, model.train(), device
         self.run: Callable[[Tensor], Tensor] = model
         self.how, self.note, self._turn = "eager", "", 0
-        self.optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+        self.optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True, capturable=device == "cuda")
         rows = study.batch, study.length
         self._batches = [
             tuple(torch.randint(0, study.vocab_size, rows, device=device) for _ in range(2)) for _ in range(4)
@@ -150,8 +150,8 @@ class _Trainer:
             self.step()
         _wait(self.device)
 
-    def step(self) -> None:
-        """Next-token cross-entropy on random tokens: bfloat16 products, float32 weights."""
+    def step(self) -> Tensor:
+        """Next-token cross-entropy on random tokens: bfloat16 products, float32 weights; gives the loss."""
         self._turn += 1
         tokens, labels = self._batches[self._turn % len(self._batches)]
         with torch.autocast(self.device, torch.bfloat16):
@@ -160,6 +160,7 @@ class _Trainer:
         loss.backward()
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
+        return loss.detach()
 
     def seconds(self) -> float:
         """Of one step, averaged over a turn, from idle to idle."""
@@ -188,6 +189,11 @@ def _training(study: ModelCostStudy, models: dict[str, SequenceModel[Any]], devi
         order = list(trainers) if number % 2 else list(trainers)[::-1]  # nobody always goes second
         for name in order:
             turns[name].append(trainers[name].seconds())
+    # Where the host launches slower than the device computes, its clock sees launches; a captured step has none.
+    watches = (
+        {name: stopwatch([trainer.step], device) for name, trainer in trainers.items()} if device == "cuda" else {}
+    )
+    captured = take_turns(watches, box=study.turns * 0.1, rounds=study.turns)
     found = {}
     for name, trainer in trainers.items():
         entry: dict[str, Any] = {
@@ -200,7 +206,14 @@ def _training(study: ModelCostStudy, models: dict[str, SequenceModel[Any]], devi
         }
         if trainer.note:
             entry["note"] = trainer.note
-        if device == "cuda":
+        if watches:
+            samples = captured[name]
+            if isinstance(samples, Exception):
+                raise samples
+            entry["device_seconds"] = median(samples)
+            entry["device_turns"], entry["device_timed"] = samples, watches[name].timed
+            if watches[name].note:
+                entry["note"] = watches[name].note
             weights = sum(parameter.nbytes for parameter in trainer.model.parameters())
             # Weights and the two moments of AdamW live on; the rest comes and goes within a step.
             entry["peak_bytes"] = 3 * weights + device_peak(trainer.step)

@@ -62,7 +62,7 @@ class _Scan:
         self.batch, self.time = (matrices if tokens is None else tokens).shape[:2]
         self.dim = matrices.shape[-1]
         self.symbols = 0 if tokens is None else matrices.shape[0]
-        self.length = plan.chunk_length(self.batch, self.dim)
+        self.length = plan.chunk_length(self.batch, self.time, self.dim)
         self.chunks = plan.chunk_count(self.batch, self.time, self.dim)
         self.per_group = plan.chunks_per_group(self.chunks)
         self.groups = plan.group_count(self.chunks)

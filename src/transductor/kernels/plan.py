@@ -22,19 +22,19 @@ TRITON_FOUND = find_spec("triton") is not None
 LARGEST_STATE = 64  # d up to which a row of a matrix fits in a thread
 
 
-def chunk_length(batch: int, dim: int) -> int:
-    """Steps per chunk, at least 2d, so that products take at most half the room of the states.
+def chunk_length(batch: int, time: int, dim: int) -> int:
+    """Steps per chunk, at least 2d where room counts, so that products take at most half the room of the states.
 
     Shorter chunks are quicker while there are multiprocessors to spare, longer ones need fewer products above them.
     """
-    if dim <= 16 and batch < 8:
+    if (dim <= 16 and batch < 8) or (dim <= 32 and batch * time <= 1 << 15):
         return 32
     return 64 if dim <= 32 else 128
 
 
 def chunk_count(batch: int, time: int, dim: int) -> int:
     """Chunks per row; 1 when a row is so short that one chain of steps is quickest."""
-    length = chunk_length(batch, dim)
+    length = chunk_length(batch, time, dim)
     return 1 if time <= 2 * length else -(-time // length)
 
 

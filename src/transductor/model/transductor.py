@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-import torch
 from torch import Tensor
 
 from transductor.configuration import configuration
@@ -15,9 +14,6 @@ from transductor.model.backbone import Backbone, BackboneConfig, BackboneState
 from transductor.model.base import SequenceModel, layout
 
 __all__ = ["RationalTransductor", "TransductorConfig", "TransductorState"]
-
-# Up to this many tokens without gradient are decoding: launches cost more than arithmetic.
-_FEW = 4
 
 
 @configuration
@@ -86,9 +82,7 @@ class RationalTransductor(SequenceModel[TransductorState]):
         given = layout(tokens, self.backbone.config.vocab_size, mask, lengths, cu_seqlens)
         tokens = given.tokens
         states = self.rational_head(tokens, mask=given.mask, cu_seqlens=given.offsets)
-        logits: Tensor = self.backbone(
-            tokens, given.places, lambda layer, stream: self.injection(layer, stream, states)
-        )[0]
+        logits: Tensor = self.backbone(tokens, given.places, self.injection.into(states))[0]
         return logits
 
     def start(self, batch_size: int) -> TransductorState:
@@ -102,18 +96,6 @@ class RationalTransductor(SequenceModel[TransductorState]):
         """Logits of the next tokens of a stream."""
         tokens = layout(tokens, self.backbone.config.vocab_size, mask, None, None).tokens
         states, head = self.rational_head.advance(tokens, state.head, mask=mask)
-        few = tokens.shape[1] <= _FEW and not torch.is_grad_enabled()
-        projected = self.injection.at_once(states) if few else None
-
-        def inject(layer: int, stream: Tensor) -> Tensor:
-            nonlocal projected
-            if projected is None:
-                injected: Tensor = self.injection(layer, stream, states)
-                return injected
-            if projected.dtype != stream.dtype:  # under autocast; once for all layers
-                projected = projected.to(stream.dtype)
-            width = stream.shape[-1]
-            return stream + projected[..., layer * width : (layer + 1) * width]
-
+        inject = self.injection.into(states)
         logits, backbone = self.backbone(tokens, state.backbone.places(tokens, mask), inject, state.backbone)
         return logits, TransductorState(head, backbone)

@@ -30,10 +30,13 @@ def model_cost_tables(record: Record) -> Group:
     table.add_row(
         "parameters", *(f"{entry['parameters']:,}" for entry in training.values()), _more("parameters", training)
     )
-    for words, key in (("milliseconds, median", "seconds"), ("least", "min"), ("most", "max")):
+    for words, key in (("milliseconds, host clock, median", "seconds"), ("least", "min"), ("most", "max")):
         table.add_row(words, *(f"{1e3 * entry[key]:.2f}" for entry in training.values()), _more(key, training))
     paired = [b / a - 1 for a, b in zip(plain["turns"], ours["turns"], strict=True)]
     table.add_row("turn by turn", "", "", f"{min(paired):+.1%} to {max(paired):+.1%}")
+    if "device_seconds" in plain:
+        captured = (f"{1e3 * entry['device_seconds']:.2f}" for entry in training.values())
+        table.add_row(f"captured ({ours['device_timed']}), median", *captured, _more("device_seconds", training))
     if "peak_bytes" in plain:
         sizes = (f"{entry['peak_bytes'] / 2**20:,.0f}" for entry in training.values())
         table.add_row("peak memory, MiB", *sizes, _more("peak_bytes", training))

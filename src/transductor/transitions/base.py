@@ -24,6 +24,8 @@ Stepper = Callable[[Tensor, Tensor], Tensor]
 
 def matvec(matrices: Tensor, states: Tensor) -> Tensor:
     """``(..., D, E)`` applied to ``(..., E)``."""
+    if torch.compiler.is_compiling() and not torch.is_grad_enabled():  # one kernel with the gather of the matrices
+        return (matrices * states.unsqueeze(-2)).sum(-1)
     return (matrices @ states.unsqueeze(-1)).squeeze(-1)
 
 
