@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from transductor.kernels.plan import LARGEST_STATE, TRITON_FOUND
+from transductor.kernels.precise import precise_product
 
 __all__ = ["cayley_rotation", "polished"]
 
@@ -37,7 +38,7 @@ def polished(rotation: Tensor) -> Tensor:
 
     A solve with a large A, or the squarings inside ``matrix_exp``, cost some digits of orthogonality.
     """
-    return 1.5 * rotation - 0.5 * rotation @ (rotation.mT @ rotation)
+    return 1.5 * rotation - 0.5 * precise_product(rotation, precise_product(rotation.mT, rotation))
 
 
 def _eliminated(skews: Tensor) -> Tensor:
@@ -67,7 +68,7 @@ def _differentiate(ctx: Any, grad: Tensor) -> Tensor:
     (rotations,) = ctx.saved_tensors
     eye = torch.eye(rotations.shape[-1], dtype=rotations.dtype, device=rotations.device)
     side = (eye + rotations).mT
-    return cast(Tensor, 0.5 * side @ grad @ side)
+    return 0.5 * precise_product(precise_product(side, grad), side)
 
 
 _cayley.register_autograd(_differentiate, setup_context=_remember)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from transductor.kernels import cpu
 from transductor.kernels.plan import LARGEST_STATE, TRITON_FOUND
+from transductor.kernels.precise import full_precision
 from transductor.notation import one_of
 from transductor.recurrence.arguments import check_tensor, checked_problem
 from transductor.recurrence.chunked import chunked
@@ -156,7 +157,7 @@ def _run(
     if tokens is not None:
         check_tensor("tokens", tokens)
     batched = (tokens.ndim == 2) if tokens is not None else (transitions.ndim == 4)
-    with torch.autocast(transitions.device.type, enabled=False):
+    with full_precision(transitions.device):
         problem = checked_problem(
             transitions, tokens, bias, token_bias, initial_state, mask, lengths, cu_seqlens, ring, batched
         )

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from transductor.configuration import configuration
+from transductor.kernels.precise import full_precision
 from transductor.notation import check_positive, working_dtype
 from transductor.transitions.laws import Law
 
@@ -94,9 +95,8 @@ class TransitionFamily(nn.Module, ABC):
             return self.build(features)
 
     def full_precision(self) -> torch.autocast:
-        """Autocast off, on the family's device: a rotation in bfloat16 is off by a hundredth."""
-        held = next(itertools.chain(self.parameters(), self.buffers()))
-        return torch.autocast(held.device.type, enabled=False)
+        """Autocast off, on the family's device."""
+        return full_precision(next(itertools.chain(self.parameters(), self.buffers())).device)
 
     def stepper(self) -> Stepper:
         """One step of a stream with the parameters of now; anything reusable is computed once, here."""

@@ -10,6 +10,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from transductor.kernels.precise import precise_product
 from transductor.notation import working_dtype
 from transductor.transitions.base import Stepper, TransitionFamily, matvec
 from transductor.transitions.composite import BlockComposite, check_parts
@@ -47,7 +48,7 @@ class Cascade(BlockComposite):
         parameter = self.couplings[index]
         raw: Tensor = parameter.to(working_dtype(parameter.dtype))
         if features is not None:
-            raw = features.to(raw.dtype) @ raw[:-1] + raw[-1]
+            raw = precise_product(features.to(raw.dtype), raw[:-1]) + raw[-1]
         return raw.reshape(*raw.shape[:-1], self.part_dims[index + 1], self.part_dims[index])
 
     def build(self, features: Tensor | None) -> Tensor:

@@ -8,6 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from transductor.kernels.precise import precise_product
 from transductor.notation import check_positive
 from transductor.transitions.base import matvec
 from transductor.transitions.capped import CappedFamily
@@ -61,7 +62,7 @@ class DPLRTransitions(CappedFamily):
         """Diagonal ``(..., D)``, U and V ``(..., D, r)``, the diagonal and U scaled to the cap."""
         diagonal, left, right = raw.unflatten(-1, (self.state_dim, -1)).split([1, self.rank, self.rank], -1)
         diagonal = diagonal.squeeze(-1)
-        scale = spectral_scale(torch.diag_embed(diagonal) + left @ right.mT, self.spectral_cap)
+        scale = spectral_scale(torch.diag_embed(diagonal) + precise_product(left, right.mT), self.spectral_cap)
         return diagonal * scale.unsqueeze(-1), left * scale[..., None, None], right
 
     def act(self, state: Tensor, *factors: Tensor) -> Tensor:
@@ -72,7 +73,7 @@ class DPLRTransitions(CappedFamily):
     def chart(self, raw: Tensor) -> Tensor:
         """The matrix, for the parallel scan."""
         diagonal, left, right = self.factors(raw)
-        return torch.diag_embed(diagonal) + left @ right.mT
+        return torch.diag_embed(diagonal) + precise_product(left, right.mT)
 
     def step_cost(self) -> int:
         """d + 2 d r."""

@@ -8,6 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from transductor.kernels.precise import precise_product
 from transductor.notation import check_positive
 from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import Determinant, Law, Orthogonal
@@ -69,7 +70,7 @@ class HouseholderTransitions(ChartedFamily):
         """The product as a matrix: reflections applied to the identity's columns."""
         matrix = torch.eye(self.state_dim, dtype=raw.dtype, device=raw.device)
         for normal in self.factors(raw)[0].unbind(-2):
-            matrix = matrix - 2 * normal.unsqueeze(-1) * (normal.unsqueeze(-2) @ matrix)
+            matrix = matrix - 2 * normal.unsqueeze(-1) * precise_product(normal.unsqueeze(-2), matrix)
         return matrix
 
     def start_matrix(self) -> Tensor:

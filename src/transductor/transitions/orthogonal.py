@@ -6,6 +6,7 @@ from typing import final
 
 from torch import Tensor
 
+from transductor.kernels.precise import precise_product
 from transductor.transitions.rotations import SignedFamily, cayley, skew
 
 __all__ = ["OrthogonalTransitions"]
@@ -33,4 +34,4 @@ class OrthogonalTransitions(SignedFamily):
     def rotation(self, raw: Tensor) -> Tensor:
         """The squared Cayley transform."""
         half = cayley(skew(raw, self.state_dim))
-        return half @ half
+        return precise_product(half, half)

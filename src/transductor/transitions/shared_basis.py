@@ -8,6 +8,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from transductor.kernels.precise import precise_product
 from transductor.notation import check_positive
 from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import Law, SpanRank
@@ -51,7 +52,8 @@ class SharedBasisTransitions(ChartedFamily):
 
     def chart(self, raw: Tensor) -> Tensor:
         """The mixture."""
-        return torch.einsum("...k,kij->...ij", raw, self.basis.to(raw.dtype))
+        basis = self.basis.to(raw.dtype)
+        return precise_product(raw, basis.flatten(1)).reshape(*raw.shape[:-1], *basis.shape[1:])
 
     def lipschitz_of_chart(self) -> float | None:
         """Linear in the coefficients: the norm of the flattened basis."""

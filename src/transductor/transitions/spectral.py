@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
+
+from transductor.kernels.precise import precise_spectral_norm
 
 __all__ = ["capped_lipschitz", "check_spectral_cap", "spectral_scale", "spectrally_capped"]
 
 
 def spectral_scale(matrices: Tensor, spectral_cap: float) -> Tensor:
     """``1 / max(1, ‖W‖₂ / γ)`` for ``(..., D, D)``: exactly 1 below the cap."""
-    norm: Tensor = torch.linalg.matrix_norm(matrices, 2)
-    return 1 / (norm / spectral_cap).clamp_min(1)
+    return 1 / (precise_spectral_norm(matrices) / spectral_cap).clamp_min(1)
 
 
 def spectrally_capped(matrices: Tensor, spectral_cap: float) -> Tensor:

@@ -6,6 +6,7 @@ from typing import final
 
 from torch import Tensor
 
+from transductor.kernels.precise import precise_product
 from transductor.transitions.laws import Determinant, Law, Orthogonal
 from transductor.transitions.rotations import SkewFamily, cayley, skew
 
@@ -27,7 +28,7 @@ class SquaredCayleyTransitions(SkewFamily):
     def chart(self, raw: Tensor) -> Tensor:
         """The square of the Cayley transform."""
         half = cayley(skew(raw, self.state_dim))
-        return half @ half
+        return precise_product(half, half)
 
     def laws(self) -> tuple[Law, ...]:
         """A rotation."""

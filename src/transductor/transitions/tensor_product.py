@@ -17,7 +17,7 @@ __all__ = ["TensorProduct"]
 
 def _kronecker(left: Tensor, right: Tensor) -> Tensor:
     """Batched Kronecker product of ``(..., a, a)`` and ``(..., b, b)``."""
-    product = torch.einsum("...ij,...kl->...ikjl", left, right)
+    product = left[..., :, None, :, None] * right[..., None, :, None, :]
     return product.flatten(-4, -3).flatten(-2, -1)
 
 

@@ -1,0 +1,84 @@
+"""A product and a norm of matrices that keep their precision on the way back.
+
+Inside ``torch.autocast(enabled=False)`` a product is computed as it is written; its gradient is, too, as long as the
+backward pass runs eagerly.  But ``torch.compile`` traces the backward pass under the autocast of the *whole* forward
+pass, and the gradients of a rotation then come out of bfloat16 products, wrong in the third digit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+__all__ = ["full_precision", "precise_product", "precise_spectral_norm"]
+
+
+def full_precision(device: torch.device) -> torch.autocast:
+    """Autocast off: a rotation in bfloat16 is off by a hundredth."""
+    return torch.autocast(device.type, enabled=False)
+
+
+def precise_product(left: Tensor, right: Tensor) -> Tensor:
+    """``left @ right`` of ``(..., N, K)`` and ``(..., K, M)``, and gradients, in the precision of the operands.
+
+    With a single matrix ``(K, M)`` on the right, ``left`` may have any leading dimensions, or none.
+    """
+    if right.ndim == 2 and left.ndim != 2:
+        rows = precise_product(left.reshape(-1, left.shape[-1]), right)
+        return rows.reshape(*left.shape[:-1], right.shape[-1])
+    return cast(Tensor, torch.ops.transductor.product(left, right))
+
+
+# An operation of its own and not an autograd.Function: torch 2.11's compiler loses a gradient when a Function is given
+# one tensor twice, as in a square.
+@torch.library.custom_op("transductor::product", mutates_args=())
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    with full_precision(left.device):
+        return left @ right
+
+
+@_product.register_fake
+def _(left: Tensor, right: Tensor) -> Tensor:
+    with full_precision(left.device):
+        return left @ right
+
+
+def _remember(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    left, right = ctx.saved_tensors
+    to_left = precise_product(grad, right.mT).sum_to_size(left.shape) if ctx.needs_input_grad[0] else None
+    to_right = precise_product(left.mT, grad).sum_to_size(right.shape) if ctx.needs_input_grad[1] else None
+    return to_left, to_right
+
+
+_product.register_autograd(_differentiate, setup_context=_remember)
+
+
+def precise_spectral_norm(matrices: Tensor) -> Tensor:
+    """``‖M‖₂`` of ``(..., N, M)``, and its gradient ``u vᵀ``, in the precision of the matrices."""
+    return cast(Tensor, torch.ops.transductor.spectral_norm(matrices))
+
+
+@torch.library.custom_op("transductor::spectral_norm", mutates_args=())
+def _spectral_norm(matrices: Tensor) -> Tensor:
+    return cast(Tensor, torch.linalg.matrix_norm(matrices, 2))
+
+
+@_spectral_norm.register_fake
+def _(matrices: Tensor) -> Tensor:
+    return matrices.new_empty(matrices.shape[:-2])
+
+
+def _differentiate_norm(ctx: Any, grad: Tensor) -> Tensor:
+    left, _, right = torch.linalg.svd(ctx.saved_tensors[0], full_matrices=False)
+    return cast(Tensor, grad[..., None, None] * left[..., :, :1] * right[..., :1, :])
+
+
+_spectral_norm.register_autograd(
+    _differentiate_norm, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
+)
