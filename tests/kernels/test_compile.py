@@ -58,6 +58,8 @@ def everything(dim, symbols, dtype=torch.float32, dense=False, bias=False, mask=
 
 everything(16, 8)
 everything(16, 700, bias=True)
+everything(16, 50_000)
+everything(64, 20, torch.float64)
 everything(5, 3, torch.bfloat16, mask=True, packed=True, bias=True)
 everything(16, 3, torch.float64)
 everything(5, 40, torch.float64)
@@ -68,7 +70,9 @@ everything(16, 1, torch.bfloat16, dense=True)
 everything(33, 1, torch.bfloat16, dense=True)
 from transductor.kernels import rotation
 for dim in (1, 5, 16, 32, 64):
-    rotation._eliminated(torch.zeros(3, dim, dim))
+    for squared in (False, True):
+        rotation._eliminated(torch.zeros(3, dim, dim), squared=squared)
+        rotation._cayley_backward(torch.zeros(3, dim, dim), torch.zeros(3, dim, dim), squared)
 print(len(seen), "kernels")
 '''
 

@@ -26,7 +26,7 @@ def repeatable():
 def tiny_cut(monkeypatch):
     """Chunks of two steps, groups of three chunks: two levels above the positions at T = 26."""
     monkeypatch.setattr(plan, "chunk_length", lambda batch, time, dim: 2)
-    monkeypatch.setattr(plan, "chunks_per_group", lambda chunks: 3)
+    monkeypatch.setattr(plan, "chunks_per_group", lambda chunks, dim: 3)
 
 
 def on_device(values):
@@ -87,21 +87,48 @@ def test_every_size_of_state(dim, dense, tiny_cut):
     assert_kernels_agree(without_bias(leaves), tokens)
 
 
-@pytest.mark.parametrize("symbols", [1, 2, 16, 17, 300])
+@pytest.fixture(params=[0, 1, 3], ids=["sorted", "picked", "picked_in_spans"])
+def many_tokens(request, monkeypatch):
+    """How positions find the sum of their token when tokens are more than a few."""
+    monkeypatch.setattr(plan, "picking_spans", lambda *_: request.param)
+
+
+@pytest.mark.parametrize("symbols", [1, 2, 16])
 @pytest.mark.parametrize("prepared", [False, True], ids=["as_it_lies", "prepared"])
-def test_every_size_of_vocabulary(symbols, prepared, tiny_cut, monkeypatch):
-    """Words of one to four letters, one sum per token or sorted runs, a table laid out anew or read where it lies."""
+def test_every_size_of_a_small_vocabulary(symbols, prepared, tiny_cut, monkeypatch):
+    """Words of one to four letters, a table laid out anew or read where it lies."""
     monkeypatch.setattr(plan, "prepares", lambda positions, symbols: prepared)
     leaves, tokens = operands(14, batch=2, dim=5, symbols=symbols)
     assert_kernels_agree(without_bias(leaves), tokens)
 
 
-def test_runs_of_one_token_that_cross_many_tiles(tiny_cut):
+@pytest.mark.parametrize("symbols", [17, 300])
+@pytest.mark.parametrize("prepared", [False, True], ids=["as_it_lies", "prepared"])
+def test_every_size_of_a_large_vocabulary(symbols, prepared, tiny_cut, many_tokens, monkeypatch):
+    monkeypatch.setattr(plan, "prepares", lambda positions, symbols: prepared)
+    leaves, tokens = operands(14, batch=2, dim=5, symbols=symbols)
+    assert_kernels_agree(without_bias(leaves), tokens)
+
+
+def test_runs_of_one_token_that_cross_many_tiles(tiny_cut, many_tokens):
     """Sorted by token, 150 of 160 positions are one run over three tiles of 64; the masked ones are nobody's."""
     leaves, tokens = operands(80, batch=2, dim=2, symbols=40)
     tokens[:] = 7
     tokens[0, :5], tokens[1, 40:45] = torch.tensor([0, 3, 39, 3, 8]), 39
     assert_kernels_agree(without_bias(leaves), tokens, mask=torch.rand(2, 80) < 0.95)
+
+
+def test_many_tokens_of_packed_documents(tiny_cut, many_tokens):
+    leaves, tokens = operands(30, batch=1, dim=3, symbols=20)
+    leaves["initial_state"] = torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
+    assert_kernels_agree(without_bias(leaves), tokens, cu_seqlens=torch.tensor([0, 11, 11, 30]))
+
+
+def test_positions_are_picked_only_where_that_is_cheap():
+    assert plan.picking_spans(16_384, 256, 16) == 8
+    assert plan.picking_spans(1, 256, 16) == 1
+    assert plan.picking_spans(16_384, 256, 3) == 0  # one token could have 5 462 positions in a span
+    assert plan.picking_spans(16_384, 50_257, 16) == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -198,9 +225,25 @@ def test_cayley_rotations_by_elimination(dim, scale):
     raw = scale * torch.randn(3, dim, dim, dtype=torch.float64)
     skews = raw - raw.mT
     eye = torch.eye(dim, dtype=torch.float64)
-    found = rotation._eliminated(skews.to(DEVICE)).cpu()
+    found, _ = (each.cpu() for each in rotation._eliminated(skews.to(DEVICE), squared=False))
     assert_same(found @ found.mT, eye.expand_as(found))
     assert_same(found, torch.linalg.solve(eye - skews, eye + skews))
+    square, again = (each.cpu() for each in rotation._eliminated(skews.to(DEVICE), squared=True))
+    assert torch.equal(again, found)
+    assert_same(square, found @ found)
+
+
+@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize("dim", [1, 5, 16])
+def test_cayley_gradients_by_one_kernel(dim, squared):
+    raw = torch.randn(3, dim, dim, dtype=torch.float64)
+    skews = (raw - raw.mT).requires_grad_()
+    eye = torch.eye(dim, dtype=torch.float64)
+    rotations = torch.linalg.solve(eye - skews, eye + skews)
+    grad = torch.randn_like(raw)
+    (expected,) = torch.autograd.grad(rotations @ rotations if squared else rotations, skews, grad)
+    out = rotation._cayley_backward(rotations.detach().to(DEVICE), grad.to(DEVICE), squared)
+    assert_same(out.cpu(), expected)
 
 
 @on_gpu

@@ -133,6 +133,7 @@ class Replays(Events):
     def __init__(self, calls: Sequence[Call]) -> None:
         self._graph, self._results = captured(calls)
         super().__init__(calls)
+        self._rounds = max(5, self._rounds)  # the launch of a long graph takes a while; the next ones queue behind it
 
     def _burst(self) -> None:
         self._graph.replay()

@@ -5,15 +5,16 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["cayley_rotations"]
+__all__ = ["cayley_gradients", "cayley_rotations"]
 
 
 @triton.jit
-def cayley_rotations(skews, out, D: tl.constexpr, BLOCK: tl.constexpr):
-    """``(I + A)(I − A)⁻¹ = 2(I − A)⁻¹ − I``, one program per matrix: Gauss–Jordan elimination in float64.
+def cayley_rotations(skews, out, squares, D: tl.constexpr, BLOCK: tl.constexpr):
+    """``(I + A)(I − A)⁻¹ = 2(I − A)⁻¹ − I``, one program per matrix: Gauss–Jordan elimination in place, in float64.
 
     The symmetric part of I − A is the identity, so no pivot vanishes and none is searched for; what that costs in
-    digits when A is large, one Newton step for the inverse brings back.
+    digits when A is large, a Newton step for the inverse and one towards the nearest orthogonal matrix bring back.
+    ``squares``, if given, receives the squares of the rotations.
     """
     begin = tl.program_id(0).to(tl.int64) * (D * D)
     i = tl.arange(0, BLOCK)[:, None]
@@ -21,17 +22,38 @@ def cayley_rotations(skews, out, D: tl.constexpr, BLOCK: tl.constexpr):
     inner = (i < D) & (j < D)
     eye = (i == j).to(tl.float64)
     matrix = eye - tl.load(skews + begin + i * D + j, mask=inner, other=0.0).to(tl.float64)
-    left = matrix
-    inverse = eye
+    inverse = matrix
     for k in range(D):
-        column = tl.sum(tl.where(j == k, left, 0.0), 1)[:, None]
-        row = tl.sum(tl.where(i == k, left, 0.0), 0)[None, :]
-        answers = tl.sum(tl.where(i == k, inverse, 0.0), 0)[None, :]
-        pivot = tl.sum(tl.sum(tl.where((i == k) & (j == k), left, 0.0), 1), 0)
-        # Every row but the k-th loses its k-th column; the k-th is divided by its pivot.
-        factor = tl.where(i == k, 1.0 - 1.0 / pivot, column / pivot)
-        left = left - factor * row
-        inverse = inverse - factor * answers
+        column = tl.sum(tl.where(j == k, inverse, 0.0), 1)[:, None]
+        row = tl.sum(tl.where(i == k, inverse, 0.0), 0)[None, :]
+        factor = 1.0 / tl.sum(tl.sum(tl.where(j == k, row, 0.0), 1), 0)
+        scaled = row * factor
+        # The k-th row is divided by its pivot, every other loses its k-th column; what they do to I takes its place.
+        others = tl.where(j == k, -column * factor, inverse - column * scaled)
+        inverse = tl.where(i == k, tl.where(j == k, factor, scaled), others)
     residual = 2.0 * eye - tl.dot(matrix, inverse, input_precision="ieee", out_dtype=tl.float64)
-    inverse = tl.dot(inverse, residual, input_precision="ieee", out_dtype=tl.float64)
-    tl.store(out + begin + i * D + j, 2.0 * inverse - eye, mask=inner)
+    rotation = 2.0 * tl.dot(inverse, residual, input_precision="ieee", out_dtype=tl.float64) - eye
+    excess = 1.5 * eye - 0.5 * tl.dot(tl.trans(rotation), rotation, input_precision="ieee", out_dtype=tl.float64)
+    rotation = tl.dot(rotation, excess, input_precision="ieee", out_dtype=tl.float64)
+    tl.store(out + begin + i * D + j, rotation, mask=inner)
+    if squares is not None:
+        square = tl.dot(rotation, rotation, input_precision="ieee", out_dtype=tl.float64)
+        tl.store(squares + begin + i * D + j, square, mask=inner)
+
+
+@triton.jit
+def cayley_gradients(rotations, grads, out, D: tl.constexpr, BLOCK: tl.constexpr, SQUARED: tl.constexpr):
+    """From the gradient G of ``C`` (``SQUARED``: of ``C²``) that of A: ``½ (I + C)ᵀ G (I + C)ᵀ``, in float64."""
+    begin = tl.program_id(0).to(tl.int64) * (D * D)
+    i = tl.arange(0, BLOCK)[:, None]
+    j = tl.arange(0, BLOCK)[None, :]
+    inner = (i < D) & (j < D)
+    transposed = tl.load(rotations + begin + j * D + i, mask=inner, other=0.0).to(tl.float64)
+    grad = tl.load(grads + begin + i * D + j, mask=inner, other=0.0).to(tl.float64)
+    if SQUARED:
+        outer = tl.dot(grad, transposed, input_precision="ieee", out_dtype=tl.float64)
+        grad = outer + tl.dot(transposed, grad, input_precision="ieee", out_dtype=tl.float64)
+    side = (i == j).to(tl.float64) + transposed
+    half = 0.5 * tl.dot(side, grad, input_precision="ieee", out_dtype=tl.float64)
+    to_skews = tl.dot(half, side, input_precision="ieee", out_dtype=tl.float64)
+    tl.store(out + begin + i * D + j, to_skews, mask=inner)

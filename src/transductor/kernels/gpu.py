@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from transductor.kernels import plan
-from transductor.kernels.gradients import grouped_runs, joined_runs, outer, summed, switched
+from transductor.kernels.gradients import grouped_runs, joined_runs, outer, picked, summed, switched
 from transductor.kernels.launch import launch
 from transductor.kernels.products import prepared, products
 from transductor.kernels.sweep import sweep
@@ -64,11 +64,12 @@ class _Scan:
         self.symbols = 0 if tokens is None else matrices.shape[0]
         self.length = plan.chunk_length(self.batch, self.time, self.dim)
         self.chunks = plan.chunk_count(self.batch, self.time, self.dim)
-        self.per_group = plan.chunks_per_group(self.chunks)
-        self.groups = plan.group_count(self.chunks)
+        self.per_group = plan.chunks_per_group(self.chunks, self.dim)
+        self.groups = plan.group_count(self.chunks, self.dim)
         self.block = plan.row_block(self.dim)
         self.work = initial.dtype
         self.acc = tl.float64 if self.work == torch.float64 else tl.float32
+        self.precision = "ieee" if self.work == torch.float64 else "tf32x3"
         self.words, self.rows, self.letters, self.ordered = self.matrices, self.matrices, 0, False
 
     def empty(self, *shape: int) -> Tensor:
@@ -128,12 +129,13 @@ class _Scan:
     ) -> _Products:
         out = _Products(*(self.empty(self.batch, chunks, self.block, self.block) for _ in range(2)))
         block = max(16, self.block)
+        warps = plan.product_warps(block, self.batch * chunks)
         launch(
             products, (self.batch * chunks,),
             source, tokens, mask, starts, out.rows, out.columns, chunks, time, length, self.symbols,
-            D=self.dim, BLOCK=block, ROWS=self.block, LETTERS=letters, ACC=_product_dtype(source.device, self.work),
-            DENSE=tokens is None, ORDERED=ordered, MASKED=mask is not None, PACKED=starts is not None,
-            warps=plan.product_warps(block, self.batch * chunks), stages=1 if block == 16 else 2,
+            D=self.dim, BLOCK=block, ROWS=self.block, LETTERS=letters, LINE=warps == 1,
+            ACC=_product_dtype(source.device, self.work), DENSE=tokens is None, ORDERED=ordered,
+            MASKED=mask is not None, PACKED=starts is not None, warps=warps, stages=1 if warps == 1 else 2,
         )  # fmt: skip
         return out
 
@@ -223,7 +225,7 @@ class _Scan:
         launch(
             sweep, (_ceiling(last - first, lanes),),
             *operands, first, last, chunks, time, length, self.symbols, shift,
-            D=self.dim, BLOCK=self.block, LANES=lanes, AHEAD=ahead if self.block <= 16 else 1, ACC=self.acc,
+            D=self.dim, BLOCK=self.block, LANES=lanes, AHEAD=plan.read_ahead(ahead, self.block), ACC=self.acc,
             DENSE=tokens is None, ORDERED=ordered, ADDITIVE=additive is not None, MASKED=mask is not None,
             PACKED=starts is not None, REVERSED=reverse, ADD_FIRST=add_first, START=start, WRITE=write, REPLAYS=replays,
             warps=max(1, self.block // 32), registers=64 if ahead == 0 and self.block <= 16 else None,
@@ -239,7 +241,8 @@ class _Scan:
             block = max(16, self.block)
             first_row, last_row = begin // self.time, _ceiling(begin + count, self.time)
             rows = last_row - first_row
-            spans = min(_ceiling(self.time, 64), max(1, self.partial_sums(states) // rows))
+            sums = min(1024, max(32, self.room_for_sums(states) // (self.symbols * self.dim**2)))
+            spans = min(_ceiling(self.time, 64), max(1, sums // rows))
             span = _ceiling(self.time, spans)
             parts = rows * spans
             partial = self.empty(parts, self.symbols, self.dim, self.dim)
@@ -250,10 +253,19 @@ class _Scan:
                 D=self.dim, BLOCK=block, SYMBOLS=self.symbols, AHEAD=4, MASKED=self.mask is not None, PACKED=packed,
                 ACC=self.acc, warps=block**2 // 256,
             )  # fmt: skip
-            total = self.empty(self.symbols, self.dim, self.dim)
-            size = total.numel()
-            launch(summed, (_ceiling(size, 16),), partial, total, parts, size, TILE=16, ACC=self.acc, warps=4)
-            return total
+            return self._summed(partial)
+        spans = plan.picking_spans(count, self.symbols, self.room_for_sums(states) // (self.symbols * self.dim**2))
+        if spans:
+            partial = self.empty(spans, self.symbols, self.dim, self.dim)
+            chosen = torch.empty(count, dtype=torch.int32, device=self.initial.device)
+            launch(
+                picked, (self.symbols, spans),
+                adjoints, states, self.initial, flat, self.mask, self.starts, chosen, partial, begin, count,
+                _ceiling(count, spans), self.time, self.symbols,
+                D=self.dim, BLOCK=max(16, self.block), TILE=16, MASKED=self.mask is not None, PACKED=packed,
+                PRECISION=self.precision, ACC=self.acc, warps=1 if self.block <= 32 else 4,
+            )  # fmt: skip
+            return self._summed(partial)
         here = flat[begin : begin + count]
         if self.mask is not None:  # sorted last, and left out
             here = here.where(self.mask.view(-1)[begin : begin + count].bool(), self.symbols)
@@ -269,7 +281,7 @@ class _Scan:
             adjoints, states, self.initial, self.starts, order, sorted_tokens, total, edges, begin, count,
             self.time, self.symbols,
             D=self.dim, BLOCK=block, TILE=tile, PACKED=packed,
-            PRECISION="ieee" if self.work == torch.float64 else "tf32x3", ACC=self.acc, warps=4,
+            PRECISION=self.precision, ACC=self.acc, warps=4,
         )  # fmt: skip
         launch(
             joined_runs, (tiles,), sorted_tokens, edges, total, count, tiles, self.symbols,
@@ -277,11 +289,21 @@ class _Scan:
         )  # fmt: skip
         return total
 
-    def partial_sums(self, states: Tensor) -> int:
-        """How many programs may each keep a sum for every token: together an eighth of the states, at most."""
-        if states.numel() < _THRIFTY:
-            return 1024
-        return min(1024, max(32, states.numel() // 8 // (self.symbols * self.dim**2)))
+    def _summed(self, partial: Tensor) -> Tensor:
+        """``(P, V, D, D)`` over P."""
+        total = self.empty(*partial.shape[1:])
+        size = total.numel()
+        lanes = 64 if len(partial) > 16 else 16
+        tile = 1024 // lanes
+        launch(
+            summed, (_ceiling(size, tile),), partial, total, len(partial), size,
+            LANES=lanes, TILE=tile, ACC=self.acc, warps=4,
+        )  # fmt: skip
+        return total
+
+    def room_for_sums(self, states: Tensor) -> int:
+        """Numbers that partial sums may hold together: where room counts, an eighth of the states."""
+        return 1 << 22 if states.numel() < _THRIFTY else states.numel() // 8
 
     def position_gradients(self, states: Tensor, adjoints: Tensor, begin: int, out: Tensor) -> None:
         """``δ_t h_{t-1}ᵀ`` of the positions of ``adjoints (N, D)``, which begin at ``begin``, into ``out``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["grouped_runs", "joined_runs", "outer", "summed", "switched"]
+__all__ = ["grouped_runs", "joined_runs", "outer", "picked", "summed", "switched"]
 
 
 @triton.jit
@@ -126,16 +126,67 @@ def switched(
 
 
 @triton.jit(do_not_specialize=["parts", "size"])
-def summed(partial, out, parts, size, TILE: tl.constexpr, ACC: tl.constexpr):
-    """``out[k] = Σ_p partial[p, k]``: 64 interleaved sums in the order of p, then their sum."""
+def summed(partial, out, parts, size, LANES: tl.constexpr, TILE: tl.constexpr, ACC: tl.constexpr):
+    """``out[k] = Σ_p partial[p, k]``: ``LANES`` interleaved sums in the order of p, then their sum."""
     k = tl.program_id(0) * TILE + tl.arange(0, TILE)
-    lane = tl.arange(0, 64)
-    total = tl.zeros([64, TILE], ACC)
-    for part in range(0, parts, 64):
+    lane = tl.arange(0, LANES)
+    total = tl.zeros([LANES, TILE], ACC)
+    for part in range(0, parts, LANES):
         p = (part + lane)[:, None]
         inside = (p < parts) & (k < size)[None, :]
         total += tl.load(partial + p.to(tl.int64) * size + k[None, :], mask=inside, other=0.0)
     tl.store(out + k, tl.sum(total, 0), mask=k < size)
+
+
+@triton.jit(do_not_specialize=["begin", "count", "span", "time", "symbols"])
+def picked(
+    adjoints, states, initial, tokens, mask, starts, chosen, out, begin, count, span, time, symbols,
+    D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, MASKED: tl.constexpr, PACKED: tl.constexpr,
+    PRECISION: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """Some tokens: a program picks one token's positions out of one span of them, and sums over those.
+
+    The picked positions wait in ``chosen (count)``, behind those of the smaller tokens of the span.
+    ``out (spans, symbols, D, D)``; flat positions from ``begin`` on, where ``adjoints`` begin.
+    """
+    symbol = tl.program_id(0)
+    first = tl.program_id(1) * span
+    stop = tl.minimum(first + span, count)
+    smaller = tl.zeros([], tl.int32)
+    for slot in range(first, stop, 512):
+        here = slot + tl.arange(0, 512)
+        token = _real_token(tokens, mask, begin, here, stop, symbols, MASKED)
+        smaller += tl.sum((token < symbol).to(tl.int32))
+    place = chosen + first + smaller
+    found = tl.zeros([], tl.int32)
+    for slot in range(first, stop, 512):
+        here = slot + tl.arange(0, 512)
+        mine = (_real_token(tokens, mask, begin, here, stop, symbols, MASKED) == symbol).to(tl.int32)
+        tl.store(place + found + tl.cumsum(mine, 0) - 1, here, mask=mine > 0)
+        found += tl.sum(mine)
+    tl.debug_barrier()  # what one thread has stored another reads
+    i = tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK, BLOCK], ACC)
+    for slot in range(0, found, TILE):
+        t = slot + tl.arange(0, TILE)
+        held = t < found
+        here = tl.load(place + t, mask=held, other=0)
+        before = _states_before(states, initial, starts, begin + here, time, held, i, D, PACKED)
+        adjoint = tl.load(
+            adjoints + (here.to(tl.int64) * D)[None, :] + i[:, None], mask=(i < D)[:, None] & held[None, :], other=0.0
+        )
+        total += tl.dot(adjoint, before, input_precision=PRECISION, out_dtype=ACC)
+    target = (tl.program_id(1).to(tl.int64) * symbols + symbol) * (D * D)
+    tl.store(out + target + i[:, None] * D + i[None, :], total, mask=(i < D)[:, None] & (i < D)[None, :])
+
+
+@triton.jit
+def _real_token(tokens, mask, begin, here, stop, symbols, MASKED: tl.constexpr):
+    """Tokens of the flat positions ``begin + here``; ``symbols`` where the step is not real."""
+    real = here < stop
+    if MASKED:
+        real = real & (tl.load(mask + begin + here, mask=real, other=0) != 0)
+    return tl.load(tokens + begin + here, mask=real, other=symbols)
 
 
 @triton.jit(do_not_specialize=["begin", "count", "time", "symbols"])

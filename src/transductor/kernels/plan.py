@@ -11,9 +11,11 @@ __all__ = [
     "chunk_length",
     "chunks_per_group",
     "group_count",
+    "picking_spans",
     "prepares",
     "product_shapes",
     "product_warps",
+    "read_ahead",
     "row_block",
     "word_letters",
 ]
@@ -38,14 +40,16 @@ def chunk_count(batch: int, time: int, dim: int) -> int:
     return 1 if time <= 2 * length else -(-time // length)
 
 
-def chunks_per_group(chunks: int) -> int:
+def chunks_per_group(chunks: int, dim: int) -> int:
     """Chunks whose products are multiplied once more, so that the chain over all chunks is short."""
+    if dim > 16 and chunks <= 128:  # a step of the chain costs more
+        return 8
     return 16 if chunks <= 2048 else 64
 
 
-def group_count(chunks: int) -> int:
+def group_count(chunks: int, dim: int) -> int:
     """Groups of chunks per row; 0 when the chunks are few enough for one chain."""
-    group = chunks_per_group(chunks)
+    group = chunks_per_group(chunks, dim)
     return 0 if chunks <= 4 * group else -(-chunks // group)
 
 
@@ -53,7 +57,7 @@ def product_shapes(batch: int, time: int, dim: int) -> tuple[tuple[int, ...], tu
     """Shapes of the products of chunks and of groups that a forward pass leaves for its backward pass."""
     block = row_block(dim)
     chunks = chunk_count(batch, time, dim)
-    return (batch, chunks if chunks > 1 else 0, block, block), (batch, group_count(chunks), block, block)
+    return (batch, chunks if chunks > 1 else 0, block, block), (batch, group_count(chunks, dim), block, block)
 
 
 def row_block(dim: int) -> int:
@@ -62,10 +66,24 @@ def row_block(dim: int) -> int:
 
 
 def product_warps(block: int, chunks: int) -> int:
-    """Warps that share one chunk's product: one chain each at d = 16; more where chunks are too few for the machine."""
+    """Warps that share one chunk's product: one, which keeps it all in registers, unless the chunks are too few."""
     if block <= 16:
         return 1
-    return 4 if block == 64 or chunks < 1024 else 1
+    return 4 if block == 64 or chunks < 128 else 1
+
+
+def read_ahead(wanted: int, block: int) -> int:
+    """Steps whose matrices a thread reads before their use: a row of each is a register per column, and twice that."""
+    return wanted if block <= 16 else min(max(wanted, 1), 64 // block)
+
+
+def picking_spans(positions: int, symbols: int, room: int) -> int:
+    """Spans in each of which every token looks for its own positions; 0 when sorting them costs less.
+
+    A span is short enough for one token to have it all, and ``room`` is how many sums per token there may be.
+    """
+    spans = min(room, -(-positions // 2048))
+    return spans if positions * symbols <= 1 << 24 and positions <= 4096 * spans else 0
 
 
 def prepares(positions: int, symbols: int) -> bool:

@@ -32,29 +32,28 @@ def _as_operand(result, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _fragment_place(e, WIDE: tl.constexpr):
-    """Operand position ``(k, n)`` of element ``e`` of a 16×16 matrix read as one line of 256 numbers.
+def _fragment_place(e, BLOCK: tl.constexpr, WIDE: tl.constexpr):
+    """Operand position ``(k, n)`` of element ``e`` of a square matrix read as one line of numbers.
 
     A warp that reads the line (``WIDE``: two numbers per thread at a time; else one) then holds the operand as the
     matrix unit wants it: thread bits are ``k`` 0–1 and ``n`` 0–2, register bits the rest.
     """
     if WIDE:
-        k = (e // 2) % 4 + 4 * (e % 2) + 8 * ((e // 64) % 2)
-        n = (e // 8) % 8 + 8 * (e // 128)
+        k = (e // 2) % 4 + 4 * (e % 2) + 8 * ((e // 64) % (BLOCK // 8))
     else:
-        k = e % 4 + 4 * ((e // 32) % 4)
-        n = (e // 4) % 8 + 8 * (e // 128)
+        k = e % 4 + 4 * ((e // 32) % (BLOCK // 4))
+    n = (e // (8 if WIDE else 4)) % 8 + 8 * (e // (8 * BLOCK))
     return k, n
 
 
 @triton.jit
-def _fragment(line, WIDE: tl.constexpr):
-    """``(16, 16)`` from the line; moves nothing."""
+def _fragment(line, BLOCK: tl.constexpr, WIDE: tl.constexpr):
+    """``(BLOCK, BLOCK)`` from the line; moves nothing."""
     if WIDE:
-        parts = tl.permute(tl.reshape(line, (2, 2, 8, 4, 2)), (1, 4, 3, 0, 2))
+        parts = tl.permute(tl.reshape(line, (BLOCK // 8, BLOCK // 8, 8, 4, 2)), (1, 4, 3, 0, 2))
     else:
-        parts = tl.permute(tl.reshape(line, (2, 4, 8, 4)), (1, 3, 0, 2))
-    return tl.reshape(parts, (16, 16))
+        parts = tl.permute(tl.reshape(line, (BLOCK // 8, BLOCK // 4, 8, 4)), (1, 3, 0, 2))
+    return tl.reshape(parts, (BLOCK, BLOCK))
 
 
 @triton.jit
@@ -85,19 +84,19 @@ def _word_operand(
         inside = position + letter < stop
         word += scale * _letter(tokens, mask, row * time + position + letter, inside, symbols, MASKED)
         scale *= symbols + 1
-    return _fragment(tl.load(table + word * (BLOCK * BLOCK) + tl.arange(0, BLOCK * BLOCK)), True)
+    return _fragment(tl.load(table + word * (BLOCK * BLOCK) + tl.arange(0, BLOCK * BLOCK)), BLOCK, True)
 
 
 @triton.jit
 def _step_operand(
     matrices, tokens, mask, row, position, stop, time, symbols,
-    D: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, ACC: tl.constexpr,
+    D: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, LINE: tl.constexpr, ACC: tl.constexpr,
     DENSE: tl.constexpr, ORDERED: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """The matrix at ``position``, read where it lies; the identity where the step is not real."""
     place = row * time + position
-    if BLOCK == 16:
-        k, n = _fragment_place(tl.arange(0, 256), False)
+    if LINE:
+        k, n = _fragment_place(tl.arange(0, BLOCK * BLOCK), BLOCK, False)
     else:
         k = tl.arange(0, BLOCK)[:, None]
         n = tl.arange(0, BLOCK)[None, :]
@@ -117,16 +116,16 @@ def _step_operand(
     where = _in_order(n, k, ROWS) if ORDERED else n * D + k
     matrix = tl.load(begin + where, mask=keep, other=0.0).to(ACC)
     operand = tl.where(real, matrix, (k == n).to(ACC))
-    if BLOCK == 16:
-        operand = _fragment(operand, False)
+    if LINE:
+        operand = _fragment(operand, BLOCK, False)
     return operand
 
 
 @triton.jit
 def _right_operand(
     matrices, tokens, mask, row, position, stop, time, symbols,
-    D: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, LETTERS: tl.constexpr, ACC: tl.constexpr,
-    DENSE: tl.constexpr, ORDERED: tl.constexpr, MASKED: tl.constexpr,
+    D: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, LETTERS: tl.constexpr, LINE: tl.constexpr,
+    ACC: tl.constexpr, DENSE: tl.constexpr, ORDERED: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """``Mᵀ`` of the step (or word) at ``position``, its rows named as operands are."""
     if LETTERS > 0:
@@ -136,7 +135,7 @@ def _right_operand(
     else:
         operand = _step_operand(
             matrices, tokens, mask, row, position, stop, time, symbols,
-            D, BLOCK, ROWS, ACC, DENSE, ORDERED, MASKED,
+            D, BLOCK, ROWS, LINE, ACC, DENSE, ORDERED, MASKED,
         )  # fmt: skip
     return operand
 
@@ -166,14 +165,15 @@ def _scale(
 @triton.jit(do_not_specialize=["chunks", "time", "length", "symbols"])
 def products(
     matrices, tokens, mask, starts, out, transposed, chunks, time, length, symbols,
-    D: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, LETTERS: tl.constexpr, ACC: tl.constexpr,
-    DENSE: tl.constexpr, ORDERED: tl.constexpr, MASKED: tl.constexpr, PACKED: tl.constexpr,
+    D: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, LETTERS: tl.constexpr, LINE: tl.constexpr,
+    ACC: tl.constexpr, DENSE: tl.constexpr, ORDERED: tl.constexpr, MASKED: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
     """``out[row, chunk] = M_last … M_first`` and its transpose, in the order a sweep of ``ROWS`` rows reads.
 
     Zero where a document begins inside the chunk, NaN where a token is unknown.
 
     ``LETTERS``: 0 reads ``matrices`` where they lie; else they are the words of that many letters of :func:`prepared`.
+    ``LINE``: one warp has the chunk to itself and reads matrices straight into its operands.
     """
     pid = tl.program_id(0)
     row = (pid // chunks).to(tl.int64)
@@ -184,52 +184,24 @@ def products(
     stride: tl.constexpr = LETTERS if LETTERS > 0 else 1
     kept = (i == j).to(ACC)
     scale = _scale(tokens, mask, starts, row, begin, stop, time, symbols, DENSE, MASKED, PACKED)
-    if BLOCK == 16:
+    if LINE:
         upcoming = _right_operand(
-            matrices,
-            tokens,
-            mask,
-            row,
-            begin,
-            stop,
-            time,
-            symbols,
-            D,
-            BLOCK,
-            ROWS,
-            LETTERS,
-            ACC,
-            DENSE,
-            ORDERED,
-            MASKED,
-        )
+            matrices, tokens, mask, row, begin, stop, time, symbols,
+            D, BLOCK, ROWS, LETTERS, LINE, ACC, DENSE, ORDERED, MASKED,
+        )  # fmt: skip
         for position in range(begin, stop, stride):
             operand = upcoming
             upcoming = _right_operand(
                 matrices, tokens, mask, row, position + stride, stop, time, symbols,
-                D, BLOCK, ROWS, LETTERS, ACC, DENSE, ORDERED, MASKED,
+                D, BLOCK, ROWS, LETTERS, LINE, ACC, DENSE, ORDERED, MASKED,
             )  # fmt: skip
             kept = tl.dot(_as_operand(kept, BLOCK), operand, input_precision="ieee", out_dtype=ACC)
     else:
         for position in range(begin, stop, stride):
             operand = _right_operand(
-                matrices,
-                tokens,
-                mask,
-                row,
-                position,
-                stop,
-                time,
-                symbols,
-                D,
-                BLOCK,
-                ROWS,
-                LETTERS,
-                ACC,
-                DENSE,
-                ORDERED,
-                MASKED,
-            )
+                matrices, tokens, mask, row, position, stop, time, symbols,
+                D, BLOCK, ROWS, LETTERS, LINE, ACC, DENSE, ORDERED, MASKED,
+            )  # fmt: skip
             kept = tl.dot(_as_operand(kept, BLOCK), operand, input_precision="ieee", out_dtype=ACC)
     kept = tl.where(scale == 1.0, kept, scale)
     # `kept` is the transpose.  Beyond D it holds the identity, which states that are zero there never see.

@@ -1,6 +1,7 @@
 """The Cayley map as one torch operation, with the gradient it has in closed form.
 
-From ``C (I − A) = I + A``: ``dC = ½ (I + C) dA (I + C)``.  So the way back is two products, and no second solve.
+From ``C (I − A) = I + A``: ``dC = ½ (I + C) dA (I + C)``.  So the way back is two products, four for the
+square of C, and no second solve.
 """
 
 from __future__ import annotations
@@ -16,21 +17,20 @@ from transductor.kernels.precise import precise_product
 __all__ = ["cayley_rotation", "polished"]
 
 
-def cayley_rotation(skews: Tensor) -> Tensor:
-    """``(I + A)(I − A)⁻¹`` of skew-symmetric ``(..., D, D)``: a rotation without eigenvalue −1."""
-    return cast(Tensor, torch.ops.transductor.cayley(skews))
+def cayley_rotation(skews: Tensor, *, squared: bool = False) -> Tensor:
+    """``C = (I + A)(I − A)⁻¹`` of skew-symmetric ``(..., D, D)``: a rotation without eigenvalue −1; or ``C²``, any."""
+    return cast(Tensor, torch.ops.transductor.cayley(skews, squared)[0])
 
 
 @torch.library.custom_op("transductor::cayley", mutates_args=())
-def _cayley(skews: Tensor) -> Tensor:
-    dim = skews.shape[-1]
-    if skews.is_cuda and TRITON_FOUND and dim <= LARGEST_STATE and skews.numel():
-        rotations = _eliminated(skews)
-    else:
-        eye = torch.eye(dim, dtype=skews.dtype, device=skews.device)
-        # I + A and (I − A)⁻¹ commute, so one solve from the left suffices; it never meets a singular matrix.
-        rotations = torch.linalg.solve_ex(eye - skews, eye + skews)[0].contiguous()  # LAPACK answers by columns
-    return polished(rotations)
+def _cayley(skews: Tensor, squared: bool) -> tuple[Tensor, Tensor]:
+    """What is asked for, and C again where that was its square: the gradient needs C."""
+    if _in_triton(skews):
+        return _eliminated(skews, squared=squared)
+    eye = torch.eye(skews.shape[-1], dtype=skews.dtype, device=skews.device)
+    # I + A and (I − A)⁻¹ commute, so one solve from the left suffices; it never meets a singular matrix.
+    rotations = polished(torch.linalg.solve_ex(eye - skews, eye + skews)[0]).contiguous()  # LAPACK answers by columns
+    return (precise_product(rotations, rotations), rotations) if squared else (rotations, rotations.new_empty(0))
 
 
 def polished(rotation: Tensor) -> Tensor:
@@ -41,34 +41,75 @@ def polished(rotation: Tensor) -> Tensor:
     return 1.5 * rotation - 0.5 * precise_product(rotation, precise_product(rotation.mT, rotation))
 
 
-def _eliminated(skews: Tensor) -> Tensor:
+def _in_triton(matrices: Tensor) -> bool:
+    return matrices.is_cuda and TRITON_FOUND and matrices.shape[-1] <= LARGEST_STATE and matrices.numel() > 0
+
+
+def _eliminated(skews: Tensor, *, squared: bool) -> tuple[Tensor, Tensor]:
     from transductor.kernels.elimination import cayley_rotations
-    from transductor.kernels.launch import launch
 
     given = skews.contiguous()
-    out = torch.empty_like(given)
+    rotations = torch.empty_like(given)
+    squares = torch.empty_like(given) if squared else None
+    _per_matrix(cayley_rotations, given, rotations, squares)
+    return (rotations, rotations.new_empty(0)) if squares is None else (squares, rotations)
+
+
+def _per_matrix(kernel: Any, given: Tensor, *others: Tensor | None, **constants: Any) -> None:
+    """One program for each matrix ``(D, D)`` of ``given``."""
+    from transductor.kernels.launch import launch
+
     dim = given.shape[-1]
     block = max(16, 1 << (dim - 1).bit_length())
     launch(
-        cayley_rotations, (given.numel() // dim**2,), given, out, D=dim, BLOCK=block, warps=max(1, block**2 // 512)
+        kernel, (given.numel() // dim**2,), given, *others, D=dim, BLOCK=block, **constants,
+        warps=max(1, block**2 // 512),
     )  # fmt: skip
-    return out
 
 
 @_cayley.register_fake
-def _(skews: Tensor) -> Tensor:
-    return torch.empty_like(skews, memory_format=torch.contiguous_format)
+def _(skews: Tensor, squared: bool) -> tuple[Tensor, Tensor]:
+    out = torch.empty_like(skews, memory_format=torch.contiguous_format)
+    return out, torch.empty_like(out) if squared else skews.new_empty(0)
 
 
-def _remember(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-    ctx.save_for_backward(output)
+@torch.library.custom_op("transductor::cayley_backward", mutates_args=())
+def _cayley_backward(rotations: Tensor, grad: Tensor, squared: bool) -> Tensor:
+    """The gradient of the skew matrices, by one kernel."""
+    from transductor.kernels.elimination import cayley_gradients
+
+    given = rotations.contiguous()
+    out = torch.empty_like(given)
+    _per_matrix(cayley_gradients, given, grad.contiguous(), out, SQUARED=squared)
+    return out
 
 
-def _differentiate(ctx: Any, grad: Tensor) -> Tensor:
+@_cayley_backward.register_fake
+def _(rotations: Tensor, grad: Tensor, squared: bool) -> Tensor:
+    return torch.empty_like(rotations, memory_format=torch.contiguous_format)
+
+
+def _remember(ctx: Any, inputs: tuple[Tensor, bool], output: tuple[Tensor, Tensor]) -> None:
+    ctx.squared = inputs[1]
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(output[1 if ctx.squared else 0])
+
+
+def _differentiate(ctx: Any, grad: Tensor | None, to_rotations: Tensor | None) -> tuple[Tensor | None, None]:
     (rotations,) = ctx.saved_tensors
+    if to_rotations is None and grad is not None and _in_triton(rotations) and not torch.is_grad_enabled():
+        return torch.ops.transductor.cayley_backward(rotations, grad, ctx.squared), None
+    if ctx.squared:
+        if grad is not None:
+            through = precise_product(grad, rotations.mT) + precise_product(rotations.mT, grad)
+            to_rotations = through if to_rotations is None else through + to_rotations
+    else:
+        to_rotations = grad
+    if to_rotations is None:
+        return None, None
     eye = torch.eye(rotations.shape[-1], dtype=rotations.dtype, device=rotations.device)
     side = (eye + rotations).mT
-    return 0.5 * precise_product(precise_product(side, grad), side)
+    return 0.5 * precise_product(precise_product(side, to_rotations), side), None
 
 
 _cayley.register_autograd(_differentiate, setup_context=_remember)

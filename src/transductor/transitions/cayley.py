@@ -6,8 +6,9 @@ from typing import final
 
 from torch import Tensor
 
+from transductor.kernels.rotation import cayley_rotation
 from transductor.transitions.laws import Determinant, Law, Orthogonal
-from transductor.transitions.rotations import SkewFamily, cayley, skew
+from transductor.transitions.rotations import SkewFamily, skew
 
 __all__ = ["CayleyTransitions"]
 
@@ -27,7 +28,7 @@ class CayleyTransitions(SkewFamily):
 
     def chart(self, raw: Tensor) -> Tensor:
         """The Cayley transform."""
-        return cayley(skew(raw, self.state_dim))
+        return cayley_rotation(skew(raw, self.state_dim))
 
     def laws(self) -> tuple[Law, ...]:
         """A rotation."""

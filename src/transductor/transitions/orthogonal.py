@@ -6,8 +6,8 @@ from typing import final
 
 from torch import Tensor
 
-from transductor.kernels.precise import precise_product
-from transductor.transitions.rotations import SignedFamily, cayley, skew
+from transductor.kernels.rotation import cayley_rotation
+from transductor.transitions.rotations import SignedFamily, skew
 
 __all__ = ["OrthogonalTransitions"]
 
@@ -33,5 +33,4 @@ class OrthogonalTransitions(SignedFamily):
 
     def rotation(self, raw: Tensor) -> Tensor:
         """The squared Cayley transform."""
-        half = cayley(skew(raw, self.state_dim))
-        return precise_product(half, half)
+        return cayley_rotation(skew(raw, self.state_dim), squared=True)

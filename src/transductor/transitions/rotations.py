@@ -9,11 +9,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from transductor.kernels.rotation import cayley_rotation
 from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import Determinant, Law, Orthogonal
 
-__all__ = ["SignedFamily", "SkewFamily", "cayley", "skew", "skew_dim"]
+__all__ = ["SignedFamily", "SkewFamily", "skew", "skew_dim"]
 
 
 def skew_dim(state_dim: int) -> int:
@@ -27,11 +26,6 @@ def skew(raw: Tensor, state_dim: int) -> Tensor:
     upper = raw.new_zeros(*raw.shape[:-1], state_dim, state_dim)
     upper[..., rows, columns] = raw
     return upper - upper.mT
-
-
-def cayley(skew_matrices: Tensor) -> Tensor:
-    """``(I + A)(I − A)⁻¹``: a rotation without eigenvalue −1.  Lipschitz constant 2."""
-    return cayley_rotation(skew_matrices)
 
 
 class SkewFamily(ChartedFamily):

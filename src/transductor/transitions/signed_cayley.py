@@ -6,7 +6,8 @@ from typing import final
 
 from torch import Tensor
 
-from transductor.transitions.rotations import SignedFamily, cayley, skew
+from transductor.kernels.rotation import cayley_rotation
+from transductor.transitions.rotations import SignedFamily, skew
 
 __all__ = ["SignedCayleyTransitions"]
 
@@ -28,4 +29,4 @@ class SignedCayleyTransitions(SignedFamily):
 
     def rotation(self, raw: Tensor) -> Tensor:
         """The Cayley transform."""
-        return cayley(skew(raw, self.state_dim))
+        return cayley_rotation(skew(raw, self.state_dim))

@@ -6,9 +6,9 @@ from typing import final
 
 from torch import Tensor
 
-from transductor.kernels.precise import precise_product
+from transductor.kernels.rotation import cayley_rotation
 from transductor.transitions.laws import Determinant, Law, Orthogonal
-from transductor.transitions.rotations import SkewFamily, cayley, skew
+from transductor.transitions.rotations import SkewFamily, skew
 
 __all__ = ["SquaredCayleyTransitions"]
 
@@ -27,8 +27,7 @@ class SquaredCayleyTransitions(SkewFamily):
 
     def chart(self, raw: Tensor) -> Tensor:
         """The square of the Cayley transform."""
-        half = cayley(skew(raw, self.state_dim))
-        return precise_product(half, half)
+        return cayley_rotation(skew(raw, self.state_dim), squared=True)
 
     def laws(self) -> tuple[Law, ...]:
         """A rotation."""
