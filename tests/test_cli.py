@@ -154,7 +154,11 @@ def test_bench_model_compares_two_models(tmp_path):
     shown = invoke("bench", "model", "--quick", "--device", "cpu", "--output", str(tmp_path))
     assert shown.exit_code == 0, shown.output
     assert "the head adds" in shown.output
-    assert set(read_record(tmp_path / "model_cpu.json").measurements) == {"training", "decoding"}
+    assert set(read_record(tmp_path / "model_training_cpu.json").measurements["models"]) == {
+        "transformer",
+        "transductor",
+    }
+    assert len(read_record(tmp_path / "model_decoding_cpu.json").measurements["cells"]) == 2
 
 
 def test_an_interrupted_model_benchmark_writes_nothing(tmp_path, monkeypatch):
@@ -191,6 +195,7 @@ def test_an_interrupted_scan_benchmark_keeps_what_it_measured(tmp_path, monkeypa
 def test_bench_options_are_refused_by_name():
     for arguments, words in (
         (("bench", "scan", "--only", "colours"), "lengths, shapes"),
+        (("bench", "model", "--only", "colours"), "training, decoding"),
         (("bench", "scan", "--device", "abacus"), "auto, cpu or cuda"),
         (("bench", "model", "--device", "abacus"), "auto, cpu or cuda"),
     ):

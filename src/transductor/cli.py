@@ -154,9 +154,7 @@ def bench_scan(
     from transductor.report import latency_figure, latency_tables
     from transductor.results import Record
 
-    parts = tuple(only or PARTS)
-    if not set(parts) <= set(PARTS):
-        raise typer.BadParameter(f"must be one of {', '.join(PARTS)}; got {', '.join(parts)}", param_hint="--only")
+    parts = _parts(only, PARTS)
     device = _chosen_device(device)
     study = replace(LatencyStudy.small() if quick else LatencyStudy.for_device(device), parts=parts)
     console = _console()
@@ -185,23 +183,36 @@ def bench_model(
     device: Device = "auto",
     quick: Annotated[bool, typer.Option("--quick", help="A miniature: seconds, nothing compiled.")] = False,
     output: Output = None,
+    only: Annotated[list[str] | None, typer.Option(help="training or decoding.")] = None,
 ) -> None:
     """Time a training step and decoding of a Rational Transductor beside the same Transformer without the head."""
     from transductor.experiments import ModelCostStudy, run_model_cost
+    from transductor.experiments.model_cost import PARTS
     from transductor.report import model_cost_tables
 
+    parts = _parts(only, PARTS)
     device = _chosen_device(device)
     study = ModelCostStudy.small() if quick else ModelCostStudy.for_device(device)
     console = _console()
     try:
         with _stages(console) as on_stage:
-            record = run_model_cost(study, device, on_stage)
+            records = run_model_cost(study, device, on_stage, parts)
     except KeyboardInterrupt:
         console.print("interrupted; nothing was written")
         raise typer.Exit(130) from None
-    path = record.write((output or (TRIAL if quick else RESULTS)) / f"{record.name}.json")
-    console.print(model_cost_tables(record))
-    console.print(f"written: {path}", soft_wrap=True)
+    folder = output or (TRIAL if quick else RESULTS)
+    written = [record.write(folder / f"{record.name}.json") for record in records]
+    console.print(model_cost_tables(*records))
+    console.print("written: " + ", ".join(map(str, written)), soft_wrap=True)
+
+
+def _parts(only: list[str] | None, allowed: tuple[str, ...]) -> tuple[str, ...]:
+    """What ``--only`` asks for, in the order of ``allowed``; all without it."""
+    if not set(only or ()) <= set(allowed):
+        raise typer.BadParameter(
+            f"must be one of {', '.join(allowed)}; got {', '.join(only or ())}", param_hint="--only"
+        )
+    return tuple(part for part in allowed if not only or part in only)
 
 
 def _console() -> Console:

@@ -26,27 +26,32 @@ def test_the_two_models_differ_by_the_head_alone():
     assert ours.backbone.config == plain.backbone.config
 
 
-def test_the_record_comes_back_and_is_shown_in_per_cent(tmp_path):
+def test_the_records_come_back_and_are_shown_in_per_cent(tmp_path):
     stages = []
-    record = run_model_cost(TINY, "cpu", lambda *stage: stages.append(stage))
+    records = run_model_cost(TINY, "cpu", lambda *stage: stages.append(stage))
     assert [done for _, done, _ in stages] == [0, 1, 2, 3]
-    again = read_record(record.write(tmp_path / "model.json"))
-    assert from_plain(again.settings) == TINY
-    for entry in again.measurements["training"].values():
+    training, decoding = (read_record(record.write(tmp_path / f"{record.name}.json")) for record in records)
+    assert from_plain(training.settings) == TINY
+    for entry in training.measurements["models"].values():
         assert len(entry["turns"]) == TINY.turns
         assert 0 < entry["min"] <= entry["seconds"] <= entry["max"]
         assert entry["compiled"] == "eager"
-    assert [(cell["batch"], cell["context"]) for cell in again.measurements["decoding"]] == [(1, 16), (2, 16)]
+    assert [(cell["batch"], cell["context"]) for cell in decoding.measurements["cells"]] == [(1, 16), (2, 16)]
     # The numbers are replaced, so that what is printed can be known.
-    training = {
+    known = {
         name: {**entry, "seconds": seconds, "device_seconds": 2 * seconds**2, "device_timed": "graph", "peak_bytes": 1}
-        for (name, entry), seconds in zip(again.measurements["training"].items(), (0.010, 0.0105), strict=True)
+        for (name, entry), seconds in zip(training.measurements["models"].items(), (0.010, 0.0105), strict=True)
     }
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(model_cost_tables(replace(again, measurements={**again.measurements, "training": training})))
+    console.print(model_cost_tables(replace(training, measurements={"models": known}), decoding))
     shown = console.export_text()
-    for words in ("+5.0%", "10.50", "captured (graph)", "+10.3%", "Rational Transductor", "turn by turn"):
+    for words in ("+5.0%", "10.50", "on the device, captured", "+10.3%", "Rational Transductor", "turn by turn", "B"):
         assert words in shown
+
+
+def test_one_part_alone_is_one_record():
+    (record,) = run_model_cost(TINY, "cpu", parts=("decoding",))
+    assert record.name == "model_decoding_cpu"
 
 
 def test_a_step_moves_every_parameter_of_both_models():

@@ -22,9 +22,10 @@ from transductor.notation import check_positive
 from transductor.results import Record, environment
 from transductor.transitions import FamilySpec, OrthogonalTransitions, build_family
 
-__all__ = ["MODELS", "ModelCostStudy", "run_model_cost"]
+__all__ = ["MODELS", "PARTS", "ModelCostStudy", "run_model_cost"]
 
 MODELS = ("transformer", "transductor")
+PARTS = ("training", "decoding")
 
 # Prompts are read in stretches: the written-out mask of a whole one would be quadratic.
 _STRETCH = 512
@@ -91,31 +92,40 @@ class ModelCostStudy:
         return RationalTransductor(RationalHead(build_family(spec)), backbone)
 
 
-def run_model_cost(study: ModelCostStudy, device: str = "cpu", on_stage: OnStage | None = None) -> Record:
-    """Train both models in turns, then decode with both in turns."""
-    began = time.perf_counter()
+def run_model_cost(
+    study: ModelCostStudy, device: str = "cpu", on_stage: OnStage | None = None, parts: tuple[str, ...] = PARTS
+) -> tuple[Record, ...]:
+    """Train both models in turns, decode with both in turns: one record for each part."""
     report = on_stage or (lambda *_: None)
-    stages = 1 + len(study.decode_batches) * len(study.contexts)
+    cells = [(batch, context) for batch in study.decode_batches for context in study.contexts]
+    stages = ("training" in parts) + len(cells) * ("decoding" in parts)
     models: dict[str, SequenceModel[Any]] = {}
     for name in MODELS:
         torch.manual_seed(0)
         models[name] = study.build(name).to(device)
+    records = []
     with quiet_collector():
-        report("training step", 0, stages)
-        training = _training(study, models, device)
-        decoding: list[dict[str, Any]] = []
-        for batch in study.decode_batches:
-            for context in study.contexts:
-                report(f"decoding, B={batch}, context {context:,}", 1 + len(decoding), stages)
-                decoding.append(_decoding(study, models, device, batch, context))
+        for part in parts:
+            began = time.perf_counter()
+            found: dict[str, Any]
+            if part == "training":
+                report("training step", 0, stages)
+                found = {"models": _training(study, models, device)}
+            else:
+                found = {"cells": []}
+                for batch, context in cells:
+                    done = stages - len(cells) + len(found["cells"])
+                    report(f"decoding, B={batch}, context {context:,}", done, stages)
+                    found["cells"].append(_decoding(study, models, device, batch, context))
+            surroundings = {
+                **environment(),
+                "device": torch.cuda.get_device_name() if device == "cuda" else environment()["processor"],
+                "threads": torch.get_num_threads(),
+                "seconds": round(time.perf_counter() - began, 1),
+            }
+            records.append(Record(f"model_{part}_{device}", to_plain(study), found, surroundings))
     report("done", stages, stages)
-    surroundings = {
-        **environment(),
-        "device": torch.cuda.get_device_name() if device == "cuda" else environment()["processor"],
-        "threads": torch.get_num_threads(),
-        "seconds": round(time.perf_counter() - began, 1),
-    }
-    return Record(f"model_{device}", to_plain(study), {"training": training, "decoding": decoding}, surroundings)
+    return tuple(records)
 
 
 class _Trainer:
@@ -150,8 +160,8 @@ class _Trainer:
             self.step()
         _wait(self.device)
 
-    def step(self) -> Tensor:
-        """Next-token cross-entropy on random tokens: bfloat16 products, float32 weights; gives the loss."""
+    def step(self) -> None:
+        """Next-token cross-entropy on random tokens: bfloat16 products, float32 weights."""
         self._turn += 1
         tokens, labels = self._batches[self._turn % len(self._batches)]
         with torch.autocast(self.device, torch.bfloat16):
@@ -160,7 +170,6 @@ class _Trainer:
         loss.backward()
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
-        return loss.detach()
 
     def seconds(self) -> float:
         """Of one step, averaged over a turn, from idle to idle."""

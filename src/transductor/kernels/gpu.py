@@ -25,7 +25,7 @@ __all__ = ["backward", "forward"]
 # Up to this many tokens, one sum per token in registers costs less than sorting the positions.
 _SWITCHED = 16
 # From this many numbers on (32 MiB of float32 states) room counts as much as time: adjoints that nobody asked for are
-# kept for a quarter of the positions or less at a time, and partial sums are fewer.
+# kept for half of the positions or less at a time, and partial sums are fewer.
 _THRIFTY = 1 << 23
 
 
@@ -262,7 +262,7 @@ class _Scan:
                 picked, (self.symbols, spans),
                 adjoints, states, self.initial, flat, self.mask, self.starts, chosen, partial, begin, count,
                 _ceiling(count, spans), self.time, self.symbols,
-                D=self.dim, BLOCK=max(16, self.block), TILE=16, MASKED=self.mask is not None, PACKED=packed,
+                D=self.dim, BLOCK=max(16, self.block), TILE=32, MASKED=self.mask is not None, PACKED=packed,
                 PRECISION=self.precision, ACC=self.acc, warps=1 if self.block <= 32 else 4,
             )  # fmt: skip
             return self._summed(partial)
@@ -386,7 +386,7 @@ def backward(
     if wants_matrices and tokens is None:
         to_matrices = torch.empty_like(scan.matrices)
     lanes = scan.batch * scan.chunks
-    slabs = 1 if wants_bias else max(1, min(8, lanes, 4 * (grad.numel() // _THRIFTY)))
+    slabs = 1 if wants_bias else max(1, min(8, lanes, 2 * (grad.numel() // _THRIFTY)))
     bounds = [lanes * slab // slabs for slab in range(slabs + 1)]
     places = [scan.position_of(bound) for bound in bounds]
     room = scan.empty(max(map(sub, places[1:], places)), scan.dim)  # one slab's adjoints, used again for the next

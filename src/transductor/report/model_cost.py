@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -15,9 +15,18 @@ from transductor.results import Record
 __all__ = ["model_cost_tables"]
 
 
-def model_cost_tables(record: Record) -> Group:
+def model_cost_tables(*records: Record) -> Group:
     """What the head adds, in per cent, to a training step, its memory, and a decoded token."""
-    study, training = record.settings, record.measurements["training"]
+    shown: list[RenderableType] = []
+    for record in records:
+        device = f"{record.environment['device']}; torch {record.environment['versions']['torch']}"
+        shown.append(Text(device, style="bold"))
+        shown.extend(_training_table(record) if "models" in record.measurements else [_decoding_table(record)])
+    return Group(*shown)
+
+
+def _training_table(record: Record) -> list[RenderableType]:
+    study, training = record.settings, record.measurements["models"]
     plain, ours = training["transformer"], training["transductor"]
     table = Table(
         title=f"one training step: {study['layers']} layers, width {study['width']}, B = {study['batch']}, "
@@ -30,33 +39,37 @@ def model_cost_tables(record: Record) -> Group:
     table.add_row(
         "parameters", *(f"{entry['parameters']:,}" for entry in training.values()), _more("parameters", training)
     )
-    for words, key in (("milliseconds, host clock, median", "seconds"), ("least", "min"), ("most", "max")):
+    if "device_seconds" in plain:
+        captured = (f"{1e3 * entry['device_seconds']:.2f}" for entry in training.values())
+        how = "captured" if all(entry["device_timed"] == "graph" for entry in training.values()) else "not captured"
+        table.add_row(f"milliseconds on the device, {how}", *captured, _more("device_seconds", training))
+    for words, key in (("host clock, median", "seconds"), ("least", "min"), ("most", "max")):
         table.add_row(words, *(f"{1e3 * entry[key]:.2f}" for entry in training.values()), _more(key, training))
     paired = [b / a - 1 for a, b in zip(plain["turns"], ours["turns"], strict=True)]
     table.add_row("turn by turn", "", "", f"{min(paired):+.1%} to {max(paired):+.1%}")
-    if "device_seconds" in plain:
-        captured = (f"{1e3 * entry['device_seconds']:.2f}" for entry in training.values())
-        table.add_row(f"captured ({ours['device_timed']}), median", *captured, _more("device_seconds", training))
     if "peak_bytes" in plain:
         sizes = (f"{entry['peak_bytes'] / 2**20:,.0f}" for entry in training.values())
         table.add_row("peak memory, MiB", *sizes, _more("peak_bytes", training))
     table.add_row("compiled", *(entry["compiled"] for entry in training.values()), "")
+    return [table, *(Text(f"{LABELS[name]}: {entry['note']}") for name, entry in training.items() if "note" in entry)]
 
+
+def _decoding_table(record: Record) -> Table:
     decoding = Table(
         title="decoding one token, compiled like training: microseconds (on a GPU also as a user calls it, host clock)"
     )
     for column in ("B", "context"):
         decoding.add_column(column, justify="right")
-    for name in training:
+    cells = record.measurements["cells"]
+    for name in cells[0]["models"]:
         decoding.add_column(LABELS[name], justify="right")
     decoding.add_column("the head adds", justify="right")
-    for cell in record.measurements["decoding"]:
+    for cell in cells:
         models = cell["models"]
-        times = [_times(models[name]) for name in training]
-        decoding.add_row(f"{cell['batch']}", f"{cell['context']:,}", *times, _more_decoded(models))
-    notes = [f"{LABELS[name]}: {entry['note']}" for name, entry in training.items() if "note" in entry]
-    device = Text(f"{record.environment['device']}; torch {record.environment['versions']['torch']}", style="bold")
-    return Group(device, table, decoding, *map(Text, notes))
+        decoding.add_row(
+            f"{cell['batch']}", f"{cell['context']:,}", *map(_times, models.values()), _more_decoded(models)
+        )
+    return decoding
 
 
 def _more(key: str, models: Mapping[str, Any]) -> str:
