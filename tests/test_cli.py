@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from transductor import BackboneConfig, RationalHead, StackedTransductor, Transformer, save
 from transductor.cli import app
+from transductor.experiments.model_cost import MODELS
 from transductor.results import read_record
 from transductor.transitions import DenseTransitions, StochasticTransitions
 
@@ -154,10 +155,7 @@ def test_bench_model_compares_two_models(tmp_path):
     shown = invoke("bench", "model", "--quick", "--device", "cpu", "--output", str(tmp_path))
     assert shown.exit_code == 0, shown.output
     assert "the head adds" in shown.output
-    assert set(read_record(tmp_path / "model_training_cpu.json").measurements["models"]) == {
-        "transformer",
-        "transductor",
-    }
+    assert list(read_record(tmp_path / "model_training_cpu.json").measurements["models"]) == list(MODELS)
     assert len(read_record(tmp_path / "model_decoding_cpu.json").measurements["cells"]) == 2
 
 

@@ -22,7 +22,7 @@ from transductor.kernels.sweep import sweep
 
 __all__ = ["backward", "forward"]
 
-# Up to this many tokens, one sum per token in registers costs less than sorting the positions.
+# Up to this many tokens, one sum per token in registers costs less than sorting the positions (or picking them).
 _SWITCHED = 16
 # From this many numbers on (32 MiB of float32 states) room counts as much as time: adjoints that nobody asked for are
 # kept for half of the positions or less at a time, and partial sums are fewer.
@@ -237,7 +237,7 @@ class _Scan:
         count = adjoints.shape[0]
         packed = self.starts is not None
         flat = self.tokens.view(-1)
-        if self.symbols <= _SWITCHED:
+        if self.symbols <= _SWITCHED and self.dim <= 32:
             block = max(16, self.block)
             first_row, last_row = begin // self.time, _ceiling(begin + count, self.time)
             rows = last_row - first_row
@@ -386,7 +386,8 @@ def backward(
     if wants_matrices and tokens is None:
         to_matrices = torch.empty_like(scan.matrices)
     lanes = scan.batch * scan.chunks
-    slabs = 1 if wants_bias else max(1, min(8, lanes, 2 * (grad.numel() // _THRIFTY)))
+    share = 2 if scan.length >= 4 * scan.dim else 4  # shorter chunks leave larger products
+    slabs = 1 if wants_bias else max(1, min(8, lanes, share * (grad.numel() // _THRIFTY)))
     bounds = [lanes * slab // slabs for slab in range(slabs + 1)]
     places = [scan.position_of(bound) for bound in bounds]
     room = scan.empty(max(map(sub, places[1:], places)), scan.dim)  # one slab's adjoints, used again for the next
