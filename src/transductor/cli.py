@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from transductor.automaton_commands import automaton
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -26,6 +28,7 @@ app = typer.Typer(
 
 bench = typer.Typer(help="Measure speed and memory on this machine, beside the peers.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
+app.add_typer(automaton, name="automaton")
 
 
 @app.callback(invoke_without_command=True)

@@ -1,0 +1,70 @@
+"""Weighted automata and what is known about them: exact where the weights are."""
+
+from transductor.automata.algebra import (
+    all_words,
+    cascaded,
+    cauchy_product,
+    difference,
+    extended,
+    hadamard_product,
+    left_quotient,
+    only_word,
+    power,
+    renamed,
+    restricted,
+    reversed_series,
+    right_quotient,
+    scaled,
+    shuffle_product,
+    starred,
+    sum_of,
+    zero_series,
+)
+from transductor.automata.boolean import as_dfa, from_dfa
+from transductor.automata.finite import DFA, NFA
+from transductor.automata.reduction import (
+    Equivalence,
+    RankWarning,
+    Reduction,
+    equivalent,
+    minimised,
+    rank,
+    reduced,
+)
+from transductor.automata.weighted import WeightedAutomaton
+from transductor.automata.weights import WEIGHTS, Weights
+
+__all__ = [
+    "DFA",
+    "NFA",
+    "WEIGHTS",
+    "Equivalence",
+    "RankWarning",
+    "Reduction",
+    "WeightedAutomaton",
+    "Weights",
+    "all_words",
+    "as_dfa",
+    "cascaded",
+    "cauchy_product",
+    "difference",
+    "equivalent",
+    "extended",
+    "from_dfa",
+    "hadamard_product",
+    "left_quotient",
+    "minimised",
+    "only_word",
+    "power",
+    "rank",
+    "reduced",
+    "renamed",
+    "restricted",
+    "reversed_series",
+    "right_quotient",
+    "scaled",
+    "shuffle_product",
+    "starred",
+    "sum_of",
+    "zero_series",
+]

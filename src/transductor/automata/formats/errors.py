@@ -1,0 +1,22 @@
+"""The one error that reading an automaton from a file may end in."""
+
+from __future__ import annotations
+
+__all__ = ["AutomatonFormatError"]
+
+
+class AutomatonFormatError(ValueError):
+    """A file that does not hold an automaton this library can represent; the message is ``file:line: reason``.
+
+    ``line`` is None where a place has no line: in a binary file, or where the reason names a path inside a document.
+    """
+
+    def __init__(self, path: str, line: int | None, reason: str) -> None:
+        super().__init__(path, line, reason)
+        self.path = path
+        self.line = line
+        self.reason = reason
+
+    def __str__(self) -> str:
+        where = self.path if self.line is None else f"{self.path}:{self.line}"
+        return f"{where}: {self.reason}"

@@ -1,0 +1,149 @@
+"""Between arcs, which files list, and matrices, which automata hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from transductor.automata.formats.epsilon import EpsilonCycleError, without_epsilon
+from transductor.automata.formats.errors import AutomatonFormatError
+from transductor.automata.formats.limits import MAX_ARCS, MAX_STEPS, Budget, check_size
+from transductor.automata.weighted import Symbol, WeightedAutomaton
+from transductor.automata.weights import Array, Weights, weights_named
+
+__all__ = ["Arc", "arcs_of", "as_weighted", "assembled", "with_one_start"]
+
+Arc: TypeAlias = tuple[int, Symbol | None, int, Any]
+"""From, letter (None is ε), to, weight."""
+
+
+def assembled(
+    source: str,
+    weights: Weights,
+    states: int,
+    arcs: Sequence[Arc],
+    initial: Mapping[int, Any],
+    final: Mapping[int, Any],
+    *,
+    alphabet: Sequence[Symbol] | None = None,
+    names: Sequence[object] | None = None,
+) -> WeightedAutomaton:
+    """The automaton with these arcs; parallel arcs are summed and ε arcs are removed exactly.
+
+    ``alphabet`` gives the order of the letters and adds letters that no arc reads; left out, those found are
+    sorted.  ``names`` are the states as the file calls them, for messages.
+    """
+    if len(arcs) > MAX_ARCS:
+        raise AutomatonFormatError(source, None, f"there are {len(arcs)} arcs; at most {MAX_ARCS} are read")
+    found = dict.fromkeys(letter for _, letter, _, _ in arcs if letter is not None)
+    letters = tuple(sorted(found, key=_by_kind) if alphabet is None else alphabet)
+    index = {letter: number for number, letter in enumerate(letters)}
+    for letter in found:
+        if letter not in index:
+            raise AutomatonFormatError(source, None, f"the letter {letter!r} is not in the alphabet that was given")
+    check_size(source, None, weights, states, len(letters))
+    budget = Budget(MAX_STEPS)
+    try:
+        start, table, epsilon = _summed(weights, states, index, arcs, initial, budget)
+        if epsilon:
+            start, table = without_epsilon(weights, epsilon, start, table, budget)
+        return WeightedAutomaton(start, table, _vector(weights, states, final), letters, weights=weights)
+    except EpsilonCycleError as error:
+        state = error.state if names is None else names[error.state]
+        reason = str(error).replace(f"state {error.state}", f"state {state}")
+        raise AutomatonFormatError(source, None, reason) from None
+    except ValueError as error:
+        raise AutomatonFormatError(source, None, str(error)) from None
+
+
+def _by_kind(letter: Any) -> tuple[bool, Any]:
+    return isinstance(letter, str), letter
+
+
+def _summed(
+    weights: Weights,
+    states: int,
+    index: Mapping[Symbol, int],
+    arcs: Iterable[Arc],
+    initial: Mapping[int, Any],
+    budget: Budget,
+) -> tuple[Array, Array, dict[tuple[int, int], Any]]:
+    table = weights.zeros(len(index), states, states)
+    epsilon: dict[tuple[int, int], Any] = {}
+    exact = weights.name == "rational"
+    for source, letter, to, weight in arcs:
+        if weight == weights.zero:
+            continue
+        if letter is None:
+            total = weights.plus(epsilon.get((to, source), weights.zero), weight)
+            epsilon[to, source] = total
+        else:
+            place = (index[letter], to, source)
+            total = weights.plus(table[place], weight)
+            table[place] = total
+        if exact:
+            budget.spend_on([total])
+    return _vector(weights, states, initial), table, epsilon
+
+
+def _vector(weights: Weights, states: int, entries: Mapping[int, Any]) -> Array:
+    vector = weights.zeros(states)
+    for state, weight in entries.items():
+        vector[state] = weight
+    return vector
+
+
+def arcs_of(automaton: WeightedAutomaton) -> Iterator[tuple[int, int, int, Any]]:
+    """Arcs that are not zero as ``(from, letter number, to, weight)``, by source, target, then letter."""
+    present = ~automaton.weights.is_zero(automaton.matrices)
+    for source, to, letter in np.argwhere(present.transpose(2, 1, 0)).tolist():
+        yield source, letter, to, automaton.matrices[letter, to, source]
+
+
+def with_one_start(automaton: WeightedAutomaton) -> tuple[int, WeightedAutomaton]:
+    """A start state of weight one, and the same series begun there and nowhere else.
+
+    Several initial states, or a weight other than one, become a new last state: its arcs are the first steps of the
+    old initial states together, its final weight is the weight of the empty word.  No ε arc is needed.
+    """
+    ring, dim = automaton.weights, automaton.dim
+    begun = np.flatnonzero(~ring.is_zero(automaton.initial)).tolist()
+    if len(begun) == 1 and automaton.initial[begun[0]] == ring.one:
+        return begun[0], automaton
+    initial, final = ring.zeros(dim + 1), ring.zeros(dim + 1)
+    initial[dim] = ring.one
+    final[:dim] = automaton.final
+    matrices = ring.zeros(len(automaton.alphabet), dim + 1, dim + 1)
+    matrices[:, :dim, :dim] = automaton.matrices
+    if dim:
+        final[dim] = ring.product(automaton.final[None, :], automaton.initial)[0]
+        for letter, matrix in enumerate(automaton.matrices):
+            matrices[letter, :dim, dim] = ring.product(matrix, automaton.initial)
+    return dim, WeightedAutomaton(initial, matrices, final, automaton.alphabet, weights=ring)
+
+
+def as_weighted(automaton: object) -> WeightedAutomaton:
+    """A weighted automaton itself; a DFA or an NFA as one with truth values for weights."""
+    if isinstance(automaton, WeightedAutomaton):
+        return automaton
+    given: Any = automaton
+    ring = weights_named("boolean")
+    arcs: list[Arc]
+    if all(hasattr(given, name) for name in ("alphabet", "transitions", "start", "accepting")):
+        states, starts = len(given.transitions), [given.start]
+        arcs = [
+            (source, letter, int(to), True)
+            for source, row in enumerate(given.transitions)
+            for letter, to in zip(given.alphabet, row, strict=True)
+        ]
+    elif all(hasattr(given, name) for name in ("alphabet", "edges", "states", "starts", "accepting")):
+        states, starts = int(given.states), list(given.starts)
+        arcs = [(source, letter, to, True) for source, letter, to in given.edges]
+    else:
+        raise TypeError(f"automaton must be a WeightedAutomaton, a DFA or an NFA; got {type(automaton).__name__}")
+    accepting = dict.fromkeys(given.accepting, True)
+    return assembled(
+        "automaton", ring, states, arcs, dict.fromkeys(starts, True), accepting, alphabet=tuple(given.alphabet)
+    )

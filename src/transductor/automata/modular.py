@@ -1,0 +1,125 @@
+"""Linear algebra modulo primes, and back to the rationals: how exact answers come at the speed of machine words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from transductor.automata.weights import Array
+
+__all__ = ["Residues", "combined", "primes", "product", "reconstructed", "reduced_residues", "solved"]
+
+Residues = npt.NDArray[np.int64]
+
+
+def primes() -> Iterator[int]:
+    """Primes below 2³¹, largest first: products of two residues fit in 64 bits."""
+    place = 0
+    while True:
+        yield _prime(place)
+        place += 1
+
+
+@lru_cache(maxsize=8192)
+def _prime(place: int) -> int:
+    candidate = (1 << 31) - 1 if place == 0 else _prime(place - 1) - 2
+    while not _is_prime(candidate):
+        candidate -= 2
+    return candidate
+
+
+def _is_prime(number: int) -> bool:
+    """Miller–Rabin; these bases decide below 3.2e9."""
+    twos = ((number - 1) & -(number - 1)).bit_length() - 1
+    odd = (number - 1) >> twos
+    for base in (2, 3, 5, 7):
+        value = pow(base, odd, number)
+        if value in (1, number - 1):
+            continue
+        for _ in range(twos - 1):
+            value = value * value % number
+            if value == number - 1:
+                break
+        else:
+            return False
+    return True
+
+
+def reduced_residues(integers: Array, prime: int) -> Residues:
+    """Integers of any size modulo a prime."""
+    return np.asarray(integers % prime, dtype=np.int64) if integers.size else np.zeros(integers.shape, dtype=np.int64)
+
+
+def product(left: Residues, right: Residues, prime: int) -> Residues:
+    """Matrix product modulo a prime below 2³¹: the left factor in halves of 16 bits, so that sums do not overflow."""
+    high, low = left >> 16, left & 0xFFFF
+    out: Residues = ((high @ right % prime << 16) + low @ right) % prime
+    return out
+
+
+def solved(columns: Residues, targets: Residues, prime: int) -> Residues | None:
+    """X with ``columns @ X = targets``, given that it exists; None if the columns depend on each other modulo p."""
+    rank = columns.shape[1]
+    work = np.concatenate((columns, targets), 1)
+    for step in range(rank):
+        below = np.flatnonzero(work[step:, step])
+        if len(below) == 0:
+            return None
+        pivot = step + int(below[0])
+        if pivot != step:
+            work[[step, pivot]] = work[[pivot, step]]
+        work[step] = work[step] * pow(int(work[step, step]), -1, prime) % prime
+        factors = work[:, step].copy()
+        factors[step] = 0
+        rows = np.flatnonzero(factors)
+        work[rows] = (work[rows] - factors[rows, None] * work[step] % prime) % prime
+    return work[:rank, rank:]
+
+
+def combined(residues: Sequence[Residues], moduli: Sequence[int]) -> tuple[Array, int]:
+    """Integers modulo the product of the moduli (Chinese remainders, by halves), and that product."""
+    if len(residues) == 1:
+        return residues[0].astype(object), moduli[0]
+    half = len(residues) // 2
+    (low, p), (high, q) = combined(residues[:half], moduli[:half]), combined(residues[half:], moduli[half:])
+    return low + p * ((high - low) * pow(p, -1, q) % q), p * q
+
+
+def reconstructed(integers: Array, modulus: int) -> tuple[Array, int] | None:
+    """Numerators and one common denominator with ``numerator ≡ integer · denominator``, small enough to be unique."""
+    bound = math.isqrt(modulus // 2)
+    denominator = 1
+    out = np.empty(integers.shape, dtype=object)
+    flat, found = integers.reshape(-1), out.reshape(-1)
+    place = 0
+    while place < len(flat):
+        value = _centred(flat[place] * denominator % modulus, modulus)
+        if abs(value) > bound:
+            more = _denominator(int(value) % modulus, modulus, bound)
+            if more is None or denominator * more > bound:
+                return None
+            found[:place] *= more
+            denominator *= more
+            continue
+        found[place] = value
+        place += 1
+    if any(abs(value) > bound for value in found):
+        return None
+    return out, denominator
+
+
+def _centred(value: int, modulus: int) -> int:
+    return value - modulus if 2 * value > modulus else value
+
+
+def _denominator(value: int, modulus: int, bound: int) -> int | None:
+    """The denominator of the fraction with numerator and denominator up to ``bound`` that is ``value``, if any."""
+    (r0, t0), (r1, t1) = (modulus, 0), (value, 1)
+    while r1 > bound:
+        quotient = r0 // r1
+        (r0, t0), (r1, t1) = (r1, t1), (r0 - quotient * r1, t0 - quotient * t1)
+    return abs(t1) if 0 < abs(t1) <= bound else None

@@ -1,0 +1,319 @@
+"""Automata that are distributions over strings: drawn at random, sampled from, and measured by perplexity."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from transductor.automata.weighted import Symbol, WeightedAutomaton, Word
+from transductor.automata.weights import Array
+
+__all__ = [
+    "SmoothedModel",
+    "is_probabilistic",
+    "log_likelihood",
+    "perplexity",
+    "random_probabilistic",
+    "sampled",
+    "smoothed",
+    "unigram",
+]
+
+_ROUNDS = 1000
+
+
+def random_probabilistic(
+    states: int,
+    alphabet: Iterable[Symbol],
+    seed: int,
+    *,
+    stopping: float = 0.15,
+    concentration: float = 0.1,
+) -> WeightedAutomaton:
+    """A probabilistic automaton drawn at random: its series is a distribution over strings.
+
+    Args:
+        states: Number of states, at least 1.
+        alphabet: The letters.
+        seed: The same seed gives the same automaton.
+        stopping: Mean probability of stopping in a state, below 2/3; each state's lies within half of it on either
+            side, so strings have a mean length of about ``1 / stopping``.
+        concentration: Of the Dirichlet distribution that shares out the rest among (letter, next state): small is
+            nearly deterministic, large is nearly uniform.
+    """
+    letters = tuple(alphabet)
+    if states < 1:
+        raise ValueError(f"states must be at least 1; got {states}")
+    if not letters:
+        raise ValueError("alphabet must hold at least one letter")
+    if not 0 < stopping < 2 / 3:
+        raise ValueError(f"stopping must lie between 0 and 2/3; got {stopping}")
+    if concentration <= 0:
+        raise ValueError(f"concentration must be positive; got {concentration}")
+    random = np.random.default_rng(seed)
+    initial = random.dirichlet(np.ones(states))
+    final = stopping * random.uniform(0.5, 1.5, size=states)
+    moves = random.dirichlet(np.full(len(letters) * states, concentration), size=states)
+    matrices = ((1 - final)[:, None] * moves).T.reshape(len(letters), states, states)
+    return WeightedAutomaton(initial, matrices, final, letters, weights="float")
+
+
+def is_probabilistic(automaton: WeightedAutomaton, *, tolerance: float = 1e-9) -> bool:
+    """Whether the weights are probabilities and the series sums to 1.
+
+    Weights are not negative, ``initial`` sums to 1, in every state stopping and all the moves out of it sum to 1, and
+    from every state that can be reached a state that may stop can be reached.  Sums may be off by ``tolerance``.
+    """
+    if automaton.weights.name not in ("rational", "float"):
+        return False
+    initial, matrices, final = automaton.initial, automaton.matrices, automaton.final
+    if any((values < 0).any() for values in (initial, matrices, final)):
+        return False
+    if abs(initial.sum() - 1) > tolerance:
+        return False
+    outgoing = final + matrices.sum(axis=(0, 1))
+    if (abs(outgoing - 1) > tolerance).any():
+        return False
+    edges = np.asarray((matrices > 0).any(axis=0))
+    reached, stops = initial > 0, final > 0
+    for _ in range(automaton.dim):
+        reached = reached | edges[:, reached].any(axis=1)
+        stops = stops | edges[stops].any(axis=0)
+    return bool(stops[reached].all())
+
+
+def sampled(automaton: WeightedAutomaton, count: int, seed: int, *, max_length: int = 1000) -> list[tuple[Symbol, ...]]:
+    """Independent strings drawn from a probabilistic automaton.
+
+    A string that is not over after ``max_length`` letters is drawn again: the distribution is the automaton's, given
+    that the length is at most ``max_length``.
+    """
+    if count < 0:
+        raise ValueError(f"count must be at least 0; got {count}")
+    if max_length < 0:
+        raise ValueError(f"max_length must be at least 0; got {max_length}")
+    if not is_probabilistic(automaton):
+        raise ValueError(f"automaton must be probabilistic (see is_probabilistic); got {automaton!r}")
+    machine = automaton.over("float")
+    random = np.random.default_rng(seed)
+    starts = np.cumsum(machine.initial)
+    moves = machine.matrices.transpose(2, 0, 1).reshape(machine.dim, -1)
+    # one row per state: the outcomes (letter, next state), then stopping; the last entry is 1 up to rounding
+    choices = np.cumsum(np.concatenate([moves, machine.final[:, None]], axis=1), axis=1)
+    strings: list[tuple[Symbol, ...]] = []
+    for _ in range(_ROUNDS):
+        missing = count - len(strings)
+        if not missing:
+            return strings
+        strings.extend(_drawn(machine, starts, choices, missing, random, max_length))
+    raise ValueError(f"max_length must leave room for strings to end: after {_ROUNDS} rounds of draws some had not")
+
+
+def _drawn(
+    machine: WeightedAutomaton, starts: Array, choices: Array, count: int, random: np.random.Generator, max_length: int
+) -> list[tuple[Symbol, ...]]:
+    """Up to ``count`` strings, those that ended in time; all advance together, one letter a step."""
+    states = _places(np.broadcast_to(starts, (count, len(starts))), random)
+    letters: list[list[Symbol]] = [[] for _ in range(count)]
+    running = np.arange(count)
+    for length in range(max_length + 1):
+        outcomes = _places(choices[states], random)
+        going = outcomes < choices.shape[1] - 1
+        running, outcomes = running[going], outcomes[going]
+        if length == max_length or not len(running):
+            break
+        states = outcomes % machine.dim
+        for string, letter in zip(running.tolist(), (outcomes // machine.dim).tolist(), strict=True):
+            letters[string].append(machine.alphabet[letter])
+    unfinished = set(running.tolist())
+    return [tuple(string) for number, string in enumerate(letters) if number not in unfinished]
+
+
+def _places(cumulative: Array, random: np.random.Generator) -> Array:
+    """For each row of cumulative probabilities ``(N, K)``, a column drawn with its probability ``(N)``."""
+    thresholds = random.random(len(cumulative)) * cumulative[:, -1]
+    return np.asarray((cumulative <= thresholds[:, None]).sum(axis=1))
+
+
+def log_likelihood(automaton: WeightedAutomaton, strings: Sequence[Word]) -> float:
+    """The sum over the strings of log ``automaton(string)``; ``-inf`` when one of the values is not positive.
+
+    States are rescaled at every letter, so long strings do not underflow.
+    """
+    machine = _numeric(automaton)
+    total = 0.0
+    for ended, _ in _running(machine, strings):
+        values = ended.states @ machine.final
+        if (values <= 0).any():
+            return -math.inf
+        total += float((np.log(values) + ended.logs).sum())
+    return total
+
+
+def perplexity(automaton: WeightedAutomaton, strings: Sequence[Word]) -> float:
+    """Perplexity per symbol, the end of a string counted as one.
+
+    ``exp(−Σ_w log automaton(w) / Σ_w (|w| + 1))``: the number of equally likely next symbols that would be as hard to
+    guess.  ``inf`` when a string has no positive value: see :func:`smoothed`.
+    """
+    return _perplexity(log_likelihood(automaton, strings), strings)
+
+
+def unigram(alphabet: Sequence[Symbol], strings: Sequence[Word]) -> Array:
+    """Relative frequencies ``(V + 1)`` of the letters and, last, of the end of a string; each is counted once more."""
+    places = {letter: place for place, letter in enumerate(alphabet)}
+    counts = np.ones(len(places) + 1)
+    counts[-1] += len(strings)
+    for string in strings:
+        for letter in string:
+            counts[places[letter]] += 1
+    return np.asarray(counts / counts.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class SmoothedModel:
+    """A next-symbol model read off a machine whose values need not be probabilities; see :func:`smoothed`.
+
+    Args:
+        automaton: The machine, in float64.
+        weight: Weight of ``background`` in every prediction.
+        background: Probabilities ``(V + 1)`` of the letters and, last, of the end.
+        outputs: ``(V + 1, D)``, from a state to the weight of going on with each letter, and of ending.
+    """
+
+    automaton: WeightedAutomaton
+    weight: float
+    background: Array
+    outputs: Array
+
+    def next_symbol(self, prefix: Word) -> Array:
+        """Probabilities ``(V + 1)`` of the letters after ``prefix`` and, last, of the end of the string."""
+        state = self.automaton.initial
+        for letter in self.automaton.indices(prefix):
+            state = _rescaled(self.automaton.matrices[letter] @ state)[0]
+        return np.asarray(self._predicted(state[None, :])[0])
+
+    def __call__(self, word: Word) -> float:
+        """The probability of a string; over all strings these sum to 1 when strings end with probability 1."""
+        return math.exp(self.log_likelihood([word]))
+
+    def log_likelihood(self, strings: Sequence[Word]) -> float:
+        """The sum over the strings of the log of their probabilities: finite when ``weight`` is positive."""
+        total = 0.0
+        with np.errstate(divide="ignore"):
+            for ended, going in _running(self.automaton, strings):
+                total += float(np.log(self._predicted(ended.states)[:, -1]).sum())
+                predicted = self._predicted(going.states)
+                total += float(np.log(predicted[np.arange(len(predicted)), going.letters]).sum())
+        return total
+
+    def perplexity(self, strings: Sequence[Word]) -> float:
+        """Perplexity per symbol, ends included, as in :func:`perplexity`."""
+        return _perplexity(self.log_likelihood(strings), strings)
+
+    def _predicted(self, states: Array) -> Array:
+        """From states ``(N, D)`` to probabilities ``(N, V + 1)``."""
+        clipped = np.maximum(states @ self.outputs.T, 0.0)
+        totals = clipped.sum(axis=1, keepdims=True)
+        lost = totals[:, 0] <= 0
+        conditional = np.divide(clipped, totals, out=np.zeros_like(clipped), where=~lost[:, None])
+        conditional[lost] = self.background
+        return np.asarray((1 - self.weight) * conditional + self.weight * self.background)
+
+
+def smoothed(
+    automaton: WeightedAutomaton, *, weight: float = 0.01, background: Sequence[float] | Array | None = None
+) -> SmoothedModel:
+    """A proper next-symbol model of a machine that was learned, whose values may be negative or not sum to 1.
+
+    With M = Σ_a M_a, the weight of all the strings that begin with w is ``final · (I − M)⁻¹ · state(w)``.  So after w
+    the machine gives letter a the weight ``final · (I − M)⁻¹ · M_a · state(w)`` and the end ``final · state(w)``.
+    Negative weights are set to 0, the rest is divided by its sum (``background`` where nothing is left), and the
+    prediction is ``(1 − weight) · that + weight · background``.  A probabilistic automaton with ``weight=0`` gets its
+    own conditional probabilities back.
+
+    Args:
+        automaton: Weights must be numbers: ``"float"`` or ``"rational"``.
+        weight: Between 0 and 1; perplexity is finite when it is positive.
+        background: Probabilities ``(V + 1)`` of the letters and, last, of the end; uniform unless given
+            (:func:`unigram` counts one from a sample).
+    """
+    machine = _numeric(automaton)
+    if not 0 <= weight <= 1:
+        raise ValueError(f"weight must lie between 0 and 1; got {weight}")
+    size = len(machine.alphabet) + 1
+    shares = np.full(size, 1 / size) if background is None else np.array(background, dtype=np.float64)
+    if shares.shape != (size,) or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-6:
+        raise ValueError(
+            f"background must be {size} positive numbers that sum to 1, the end's last; got {background!r}"
+        )
+    step = np.eye(machine.dim) - machine.matrices.sum(axis=0)
+    try:
+        onward = np.linalg.solve(step.T, machine.final)
+    except np.linalg.LinAlgError:  # the sum over all strings diverges: the nearest solution still ranks the letters
+        onward = np.linalg.lstsq(step.T, machine.final, rcond=None)[0]
+    outputs = np.concatenate([np.einsum("i,vij->vj", onward, machine.matrices), machine.final[None, :]])
+    return SmoothedModel(machine, float(weight), shares, outputs)
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """Strings that are over: their rescaled states ``(N, D)`` and the logs ``(N)`` of what they were divided by."""
+
+    states: Array
+    logs: Array
+
+
+@dataclass(frozen=True)
+class _Going:
+    """Strings that go on: their rescaled states ``(N, D)`` and the letters ``(N)`` that come next."""
+
+    states: Array
+    letters: Array
+
+
+def _running(machine: WeightedAutomaton, strings: Sequence[Word]) -> Iterator[tuple[_Ended, _Going]]:
+    """All strings read together: at every length, those that end there and those that go on."""
+    order = sorted((np.array(machine.indices(string), dtype=np.int64) for string in strings), key=len)
+    lengths = np.array([len(letters) for letters in order], dtype=np.int64)
+    states = np.tile(machine.initial, (len(order), 1))
+    logs = np.zeros(len(order))
+    for length in itertools.count():
+        if not order:
+            return
+        over = int(np.searchsorted(lengths, length, side="right"))
+        ended = _Ended(states[:over], logs[:over])
+        order, lengths, states, logs = order[over:], lengths[over:], states[over:], logs[over:]
+        letters = np.array([string[length] for string in order], dtype=np.int64)
+        yield ended, _Going(states, letters)
+        moved = np.empty_like(states)
+        for letter in np.unique(letters):
+            chosen = letters == letter
+            moved[chosen] = states[chosen] @ machine.matrices[letter].T
+        states, scales = _rescaled(moved)
+        logs = logs + np.log(scales)
+
+
+def _rescaled(states: Array) -> tuple[Array, Array]:
+    """States ``(..., D)`` divided by their largest entry, and that entry; zero states stay as they are."""
+    scales = np.abs(states).max(axis=-1, initial=0.0)
+    scales = np.where(scales > 0, scales, 1.0)
+    return np.asarray(states / scales[..., None]), np.asarray(scales)
+
+
+def _perplexity(total: float, strings: Sequence[Word]) -> float:
+    if not len(strings):
+        raise ValueError("strings must hold at least one string")
+    symbols = sum(len(string) + 1 for string in strings)
+    exponent = -total / symbols
+    return math.exp(exponent) if exponent < 709 else math.inf
+
+
+def _numeric(automaton: WeightedAutomaton) -> WeightedAutomaton:
+    if automaton.weights.name not in ("rational", "float"):
+        raise ValueError(f"automaton must have weights 'rational' or 'float'; got {automaton.weights.name!r}")
+    return automaton.over("float")

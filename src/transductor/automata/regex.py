@@ -1,0 +1,316 @@
+"""Regular expressions to automata: Python's own syntax, and the language of ``re.fullmatch``.
+
+Python's parser reads the pattern and Python's matcher says which single characters a class matches, so neither is told
+twice; only the automaton is built here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import string
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from transductor.automata.finite import DFA, NFA
+from transductor.automata.finite_algebra import determinised, inverse_image, minimised
+
+__all__ = ["RegexNotRegular", "regex"]
+
+_parser: Any = importlib.import_module("re._parser")
+_compiler: Any = importlib.import_module("re._compiler")
+_constants: Any = importlib.import_module("re._constants")
+
+POSITION_LIMIT = 20_000  # states before determinisation: repeats write their body out
+STATE_LIMIT = 50_000  # states after it
+DEFAULT_ALPHABET_LIMIT = 1 << 16
+
+# What a category stands for when the alphabet is not given.
+_CATEGORIES = {"DIGIT": string.digits, "WORD": string.ascii_letters + string.digits + "_", "SPACE": string.whitespace}
+_REFUSED = {
+    "ATOMIC_GROUP": ("an atomic group", ("(?>",)),
+    "GROUPREF": ("a back-reference", ("(?P=", *(f"\\{digit}" for digit in "123456789"))),
+    "GROUPREF_EXISTS": ("a conditional", ("(?(",)),
+    "POSSESSIVE_REPEAT": ("a possessive quantifier", ("*+", "++", "?+", "}+")),
+    "LOOKAHEAD": ("a look-ahead", ("(?=", "(?!")),
+    "LOOKBEHIND": ("a look-behind", ("(?<=", "(?<!")),
+    "AT_BOUNDARY": ("a word boundary", ("\\b",)),
+    "AT_NON_BOUNDARY": ("a non-boundary", ("\\B",)),
+}
+
+
+class RegexNotRegular(ValueError):
+    """The pattern uses a construct that is outside regular expressions proper, and is refused by name."""
+
+
+def regex(pattern: str, alphabet: Sequence[str] | None = None, flags: int = 0) -> DFA:
+    r"""The minimal automaton of the words over ``alphabet`` for which ``re.fullmatch(pattern, word, flags)`` holds.
+
+    All of Python's syntax is understood except look-around, back-references, conditionals, ``\b``, ``\B``, atomic
+    groups and possessive quantifiers, which raise :class:`RegexNotRegular`.
+
+    Without ``alphabet`` it is, sorted: the characters that the pattern writes or spans by a range; for ``\d \w \s``
+    the ASCII characters of that category; both cases where IGNORECASE is set; and, if there is a dot or a negated
+    class, one character more, which stands for all others.
+    """
+    if not isinstance(pattern, str):
+        raise TypeError(f"pattern must be a str; got {type(pattern).__name__}")
+    try:
+        tree = _parser.parse(pattern, int(flags) & ~re.DEBUG)
+        symbols = _default_alphabet(tree) if alphabet is None else _checked(alphabet)
+        graph = _Graph(pattern, symbols)
+        end = graph.sequence(tree, tree.state.flags, graph.new_state())
+    except re.error as error:
+        raise ValueError(f"pattern is not valid at position {error.pos}: {error.msg}") from error
+    except OverflowError as error:
+        raise ValueError(f"pattern is not valid: {error}") from error
+    except RecursionError as error:
+        raise ValueError("pattern must not be nested so deeply") from error
+    class_of_symbol = _letter_classes(graph, symbols)
+    nfa = _in_context(graph, end, class_of_symbol)
+    try:
+        small = minimised(determinised(nfa, limit=STATE_LIMIT))
+    except ValueError as error:
+        raise ValueError(f"pattern must need at most {STATE_LIMIT} deterministic states; it needs more") from error
+    return inverse_image(small, symbols, class_of_symbol)
+
+
+@dataclass
+class _Graph:
+    """States, and between them edges that read a character of a set or pass for free, perhaps under an anchor."""
+
+    pattern: str
+    symbols: tuple[str, ...]
+    states: int = 0
+    reads: list[tuple[int, frozenset[str], int]] = field(default_factory=list)
+    passes: list[tuple[int, str | None, int]] = field(default_factory=list)
+    _matched: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
+
+    def new_state(self) -> int:
+        if self.states >= POSITION_LIMIT:
+            raise ValueError(
+                f"pattern must need at most {POSITION_LIMIT} positions, repeats written out; it needs more"
+            )
+        self.states += 1
+        return self.states - 1
+
+    def sequence(self, items: Iterable[Any], flags: int, start: int) -> int:
+        """Append ``items`` after the state ``start``; the state behind them."""
+        for node in items:
+            start = self.node(node, flags, start)
+        return start
+
+    def node(self, node: tuple[Any, Any], flags: int, start: int) -> int:
+        """Append one node of Python's syntax tree."""
+        name, argument = node[0].name, node[1]
+        match name:
+            case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":
+                end = self.new_state()
+                self.reads.append((start, self.matched(node, flags), end))
+                return end
+            case "BRANCH":
+                end = self.new_state()
+                for branch in argument[1]:
+                    self.passes.append((self.sequence(branch, flags, start), None, end))
+                return end
+            case "SUBPATTERN":
+                _, added, removed, body = argument
+                return self.sequence(body, _combined(flags, added, removed), start)
+            case "MAX_REPEAT" | "MIN_REPEAT":
+                least, most, body = argument
+                return self.repeat(least, most, body, flags, start)
+            case "AT":
+                return self.anchor(argument.name, flags, start)
+            case "FAILURE":  # (?!) as later versions of the parser write it
+                return self.new_state()
+            case "ASSERT_NOT" if not len(argument[1]):
+                return self.new_state()
+            case "ASSERT" | "ASSERT_NOT":
+                raise self.refusal("LOOKAHEAD" if argument[0] > 0 else "LOOKBEHIND")
+            case _:
+                raise self.refusal(name)
+
+    def repeat(self, least: int, most: int, body: Iterable[Any], flags: int, start: int) -> int:
+        """``body`` from ``least`` to ``most`` times."""
+        for _ in range(least):
+            start = self.sequence(body, flags, start)
+        if most == _constants.MAXREPEAT:
+            hub = self.new_state()
+            self.passes += [(start, None, hub), (self.sequence(body, flags, hub), None, hub)]
+            return hub
+        end = self.new_state()
+        for _ in range(most - least):
+            self.passes.append((start, None, end))
+            start = self.sequence(body, flags, start)
+        self.passes.append((start, None, end))
+        return end
+
+    def anchor(self, name: str, flags: int, start: int) -> int:
+        """An edge that only passes where the anchor ``name`` holds."""
+        if name in _REFUSED:
+            raise self.refusal(name)
+        if name in ("AT_BEGINNING", "AT_END") and flags & re.MULTILINE:
+            name += "_LINE"
+        end = self.new_state()
+        self.passes.append((start, name, end))
+        return end
+
+    def matched(self, node: tuple[Any, Any], flags: int) -> frozenset[str]:
+        """The symbols that a node for one character matches, in the words of Python's matcher."""
+        key = (repr(node), flags)
+        if key not in self._matched:
+            state = _parser.State()
+            state.str, state.flags = "", flags
+            fullmatch = _compiler.compile(_parser.SubPattern(state, [node]), flags).fullmatch
+            self._matched[key] = frozenset(symbol for symbol in self.symbols if fullmatch(symbol))
+        return self._matched[key]
+
+    def refusal(self, construct: str) -> RegexNotRegular:
+        """The error that names a construct and where it first stands."""
+        if construct not in _REFUSED:
+            return RegexNotRegular(f"pattern has {construct}, which is not understood")
+        named, tokens = _REFUSED[construct]
+        return RegexNotRegular(
+            f"pattern has {named} at position {_first_place(self.pattern, tokens)}, which is refused"
+        )
+
+
+def _combined(flags: int, added: int, removed: int) -> int:
+    if added & _parser.TYPE_FLAGS:
+        flags &= ~_parser.TYPE_FLAGS
+    combined: int = (flags | added) & ~removed
+    return combined
+
+
+def _letter_classes(graph: _Graph, symbols: tuple[str, ...]) -> dict[str, int]:
+    """Number the symbols such that those which no edge tells apart share a number."""
+    sets = list({matched for _, matched, _ in graph.reads})
+    numbers: dict[tuple[bool, ...], int] = {}
+    # A newline is always its own letter: anchors look at it.
+    signatures = {symbol: (symbol == "\n", *(symbol in matched for matched in sets)) for symbol in symbols}
+    return {symbol: numbers.setdefault(signature, len(numbers)) for symbol, signature in signatures.items()}
+
+
+# Where in a word a run stands, as far as anchors ask: what came before (START, LINE: a newline, INSIDE: another
+# character) and what an anchor was promised to come next.
+_START, _LINE, _INSIDE = "start", "line", "inside"
+_ANYTHING, _NEWLINE, _LAST_NEWLINE, _NOTHING = "anything", "newline", "last newline", "nothing"
+_AFTER_READING = {_NEWLINE: _ANYTHING, _LAST_NEWLINE: _NOTHING}
+_PROMISES_AT_END: dict[
+    str, dict[str, tuple[str, ...]]
+] = {  # anchor: promise so far → promises with which the anchor holds
+    "AT_END_STRING": {_ANYTHING: (_NOTHING,), _NOTHING: (_NOTHING,)},
+    "AT_END": {
+        _ANYTHING: (_NOTHING, _LAST_NEWLINE),
+        _NEWLINE: (_LAST_NEWLINE,),
+        _LAST_NEWLINE: (_LAST_NEWLINE,),
+        _NOTHING: (_NOTHING,),
+    },
+    "AT_END_LINE": {
+        _ANYTHING: (_NOTHING, _NEWLINE),
+        _NEWLINE: (_NEWLINE,),
+        _LAST_NEWLINE: (_LAST_NEWLINE,),
+        _NOTHING: (_NOTHING,),
+    },
+}
+
+
+def _promises(anchor: str | None, before: str, promise: str) -> tuple[str, ...]:
+    """The promises with which a run may pass an edge under ``anchor``; none if it may not."""
+    if anchor is None:
+        return (promise,)
+    if anchor in ("AT_BEGINNING", "AT_BEGINNING_STRING"):
+        return (promise,) if before == _START else ()
+    if anchor == "AT_BEGINNING_LINE":
+        return (promise,) if before in (_START, _LINE) else ()
+    return _PROMISES_AT_END[anchor].get(promise, ())
+
+
+def _in_context(graph: _Graph, end: int, class_of_symbol: dict[str, int]) -> NFA:
+    """The automaton over classes of letters whose states know where in the word they stand."""
+    anchored = any(anchor for _, anchor, _ in graph.passes)
+    newline = class_of_symbol.get("\n")
+    readable: dict[int, list[tuple[set[int], int]]] = {}
+    for source, matched, target in graph.reads:
+        readable.setdefault(source, []).append(({class_of_symbol[symbol] for symbol in matched}, target))
+    passable: dict[int, list[tuple[str | None, int]]] = {}
+    for source, anchor, target in graph.passes:
+        passable.setdefault(source, []).append((anchor, target))
+
+    def following(state: int, before: str, promise: str) -> Iterator[tuple[int | None, tuple[int, str, str]]]:
+        for anchor, target in passable.get(state, ()):
+            for promised in _promises(anchor, before, promise):
+                yield None, (target, before, promised)
+        if promise == _NOTHING:
+            return
+        for classes, target in readable.get(state, ()):
+            for letter in classes if promise == _ANYTHING else classes & {newline}:
+                context = (_LINE if letter == newline else _INSIDE) if anchored else before
+                yield letter, (target, context, _AFTER_READING.get(promise, promise))
+
+    numbers = {(0, _START, _ANYTHING): 0}
+    nodes = list(numbers)
+    edges: set[tuple[int, int | None, int]] = set()
+    for node in nodes:  # grows while it is read
+        for letter, successor in following(*node):
+            if successor not in numbers:
+                numbers[successor] = len(nodes)
+                nodes.append(successor)
+            edges.add((numbers[node], letter, numbers[successor]))
+    accepting = frozenset(
+        number for (state, _, promise), number in numbers.items() if state == end and promise in (_ANYTHING, _NOTHING)
+    )
+    letters = tuple(dict.fromkeys(class_of_symbol.values()))
+    return NFA(letters, len(nodes), frozenset(edges), frozenset({0}), accepting)
+
+
+def _checked(alphabet: Sequence[str]) -> tuple[str, ...]:
+    for position, symbol in enumerate(alphabet):
+        if not isinstance(symbol, str) or len(symbol) != 1:
+            raise ValueError(f"alphabet must hold single characters; got {symbol!r} at position {position}")
+    return tuple(alphabet)
+
+
+def _default_alphabet(tree: Any) -> tuple[str, ...]:
+    found: set[str] = set()
+    flags, more = tree.state.flags, False
+    for name, argument in _nodes(tree):
+        if name in ("LITERAL", "NOT_LITERAL"):
+            found.add(chr(argument))
+        elif name == "RANGE":
+            if argument[1] - argument[0] >= DEFAULT_ALPHABET_LIMIT:
+                raise ValueError(f"alphabet must be given where a range spans over {DEFAULT_ALPHABET_LIMIT} characters")
+            found.update(map(chr, range(argument[0], argument[1] + 1)))
+        elif name == "CATEGORY":
+            found.update(_CATEGORIES[argument.name.split("_")[-1]])
+        elif name == "SUBPATTERN":
+            flags |= argument[1]
+        more |= name in ("NOT_LITERAL", "ANY", "NEGATE") or (name == "CATEGORY" and "_NOT_" in argument.name)
+    if flags & re.IGNORECASE:
+        found |= {cased for symbol in found for cased in (symbol.lower(), symbol.upper()) if len(cased) == 1}
+    if more:
+        found.add(next(symbol for symbol in chain("#~@%&;", map(chr, range(0x2500, 0x110000))) if symbol not in found))
+    return tuple(sorted(found))
+
+
+def _nodes(part: Any) -> Iterator[tuple[str, Any]]:
+    """All nodes of a syntax tree by name, those inside classes too."""
+    part = getattr(part, "data", part)
+    if isinstance(part, tuple) and part and hasattr(part[0], "name"):
+        yield part[0].name, part[1]
+        yield from _nodes(part[1])
+    elif isinstance(part, list | tuple):
+        for inner in part:
+            yield from _nodes(inner)
+
+
+def _first_place(pattern: str, tokens: tuple[str, ...]) -> int:
+    """Where a token first stands outside classes, escapes and comments: the tree does not keep positions."""
+    skipped = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?#[^)]*\)|.", re.DOTALL)
+    position = 0
+    while position < len(pattern) and not pattern.startswith(tokens, position):
+        match = skipped.match(pattern, position)
+        position = match.end() if match else position + 1
+    return position

@@ -1,0 +1,73 @@
+"""Automata from one line of text, as a person writes on a shell: a file, a named machine, an expression."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from transductor.automata.boolean import as_dfa, from_dfa
+from transductor.automata.finite import DFA
+from transductor.automata.library import LIBRARY, machine
+from transductor.automata.weighted import WeightedAutomaton
+
+__all__ = ["SOURCES", "automaton_from", "language_of"]
+
+SOURCES = "a file, regex:PATTERN, mso:FORMULA, wmso:FORMULA, or a named machine such as parity or counter:5"
+
+
+def automaton_from(source: str, alphabet: Sequence[str] | None = None, **options: Any) -> WeightedAutomaton:
+    """The automaton that ``source`` names.
+
+    Args:
+        source: A path; ``regex:(ab)*``; ``mso:exists x. a(x)``; ``wmso:sum x. [a(x)]``; or a name of
+            :mod:`transductor.automata.library`.
+        alphabet: The letters of an expression.  Needed by logic; a regular expression has those it mentions.
+        options: Passed to the reader of a file, such as ``weights=`` for AT&T text.
+
+    Raises:
+        ValueError: What is wrong with the text, or with the file.
+    """
+    kind, colon, text = source.partition(":")
+    if colon and kind == "regex":
+        from transductor.automata.regex import regex
+
+        return from_dfa(regex(text, alphabet))
+    if colon and kind in ("mso", "wmso"):
+        if not alphabet:
+            raise ValueError(f"alphabet must be given with {kind}: a formula does not say which letters there are")
+        from transductor.automata.logic import mso
+        from transductor.automata.weighted_logic import weighted_mso
+
+        return from_dfa(mso(text, alphabet)) if kind == "mso" else weighted_mso(text, alphabet)
+    if Path(source).exists():
+        from transductor.automata.formats import read
+
+        return read(source, **options)
+    if kind in LIBRARY:
+        return machine(source).automaton
+    raise ValueError(f"source must be {SOURCES}; there is no file {source!r}")
+
+
+def language_of(automaton: WeightedAutomaton) -> DFA:
+    """The language of an automaton whose weights are truth values or the numbers 0 and 1, as a minimal DFA.
+
+    A named machine with other values, such as a counter's residues, is taken as the language of its zeros: the words
+    that lead back.
+    """
+    if automaton.weights.name == "boolean":
+        return as_dfa(automaton)
+    deterministic = all(
+        set(matrix[:, state]) <= {0, 1} and sum(matrix[:, state]) <= 1
+        for matrix in automaton.matrices
+        for state in range(automaton.dim)
+    )
+    if not deterministic or not set(automaton.initial) <= {0, 1} or sum(automaton.initial) != 1:
+        raise ValueError(
+            "automaton must be a finite machine: one initial state, and one step for each state and letter"
+        )
+    values = set(automaton.final)
+    final = automaton.final == 1 if values <= {0, 1} else automaton.final == 0
+    return as_dfa(
+        WeightedAutomaton(automaton.initial, automaton.matrices, final, automaton.alphabet, weights="boolean")
+    )

@@ -1,0 +1,282 @@
+"""What an automaton is weighted by: rationals, floats, truth values, costs, log-probabilities."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from fractions import Fraction
+from numbers import Rational
+from typing import Any, Final, final
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["WEIGHTS", "Array", "Weights", "weights_named"]
+
+Array = npt.NDArray[Any]
+
+
+class Weights(ABC):
+    """A semiring over numpy arrays.  Subclasses are final and have no state: each is used through one object."""
+
+    name: str
+    zero: Any
+    one: Any
+    exact: bool
+    """Whether results are free of rounding."""
+    field: bool = False
+    """Whether there is subtraction and division: minimal representations and equivalence need both."""
+
+    @abstractmethod
+    def number(self, value: object) -> Any:
+        """One weight, or a ValueError that says what is wrong with it."""
+
+    @abstractmethod
+    def array(self, values: object) -> Array:
+        """Weights of any shape, checked one by one, in the dtype of this semiring."""
+
+    @abstractmethod
+    def product(self, left: Array, right: Array) -> Array:
+        """Matrix product of ``(..., N, K)`` and ``(K, M)`` or ``(K)``."""
+
+    @abstractmethod
+    def plus(self, left: Any, right: Any) -> Any:
+        """Sum, elementwise."""
+
+    @abstractmethod
+    def times(self, left: Any, right: Any) -> Any:
+        """Product, elementwise."""
+
+    @abstractmethod
+    def parse(self, text: str) -> Any:
+        """A weight as it is written in a file."""
+
+    def written(self, weight: Any) -> str:
+        """The weight as text that :meth:`parse` reads back to the same weight."""
+        return repr(float(weight))
+
+    def zeros(self, *shape: int) -> Array:
+        """An array of zeros."""
+        return np.full(shape, self.zero, dtype=self.array([]).dtype)
+
+    def eye(self, dim: int) -> Array:
+        """The identity matrix."""
+        eye = self.zeros(dim, dim)
+        for i in range(dim):
+            eye[i, i] = self.one
+        return eye
+
+    def is_zero(self, values: Array) -> npt.NDArray[np.bool_]:
+        """Where an array is zero."""
+        return np.asarray(values == self.zero, dtype=bool)
+
+    def kronecker(self, left: Array, right: Array) -> Array:
+        """Kronecker product of vectors or of matrices."""
+        if left.ndim == 1:
+            return np.asarray(self.times(left[:, None], right[None, :])).reshape(-1)
+        blocks = self.times(left[:, None, :, None], right[None, :, None, :])
+        return np.asarray(blocks).reshape(left.shape[0] * right.shape[0], left.shape[1] * right.shape[1])
+
+    def __repr__(self) -> str:
+        return f"<weights {self.name!r}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return weights_named, (self.name,)
+
+
+def _refused(name: str, value: object, wanted: str) -> ValueError:
+    return ValueError(f"a weight of {name!r} must be {wanted}; got {value!r}")
+
+
+@final
+class _Rationals(Weights):
+    name, zero, one, exact, field = "rational", Fraction(0), Fraction(1), True, True
+
+    def number(self, value: object) -> Fraction:
+        if isinstance(value, Fraction):
+            return value
+        if isinstance(value, (bool, np.bool_)):
+            return Fraction(int(value))
+        if isinstance(value, (int, np.integer, Rational)):
+            return Fraction(int(value)) if isinstance(value, (int, np.integer)) else Fraction(value)
+        if isinstance(value, (float, np.floating)) and math.isfinite(value):
+            return Fraction(float(value))  # the float itself, not what its shortest decimal says
+        if isinstance(value, str):
+            return self.parse(value)
+        raise _refused(self.name, value, "a rational number: an integer, a Fraction, a finite float or text like '2/3'")
+
+    def array(self, values: object) -> Array:
+        given = np.asarray(values, dtype=object)
+        out = np.empty(given.shape, dtype=object)
+        for place, value in np.ndenumerate(given):
+            out[place] = self.number(value)
+        return out
+
+    def product(self, left: Array, right: Array) -> Array:
+        if left.shape[-1] == 0:
+            return self.zeros(*left.shape[:-1], *right.shape[1:])
+        return np.asarray(left @ right, dtype=object)
+
+    def plus(self, left: Any, right: Any) -> Any:
+        return left + right
+
+    def times(self, left: Any, right: Any) -> Any:
+        return left * right
+
+    def parse(self, text: str) -> Fraction:
+        try:
+            return Fraction(text.strip())
+        except (ValueError, ZeroDivisionError):
+            raise _refused(self.name, text, "a rational number such as 3, -2/5 or 0.25") from None
+
+    def written(self, weight: Any) -> str:
+        return str(weight)
+
+
+class _Floats(Weights):
+    """float64 numbers; ``_allowed`` says which infinity is one of them."""
+
+    infinity: float | None = None
+    exact = False
+
+    def number(self, value: object) -> float:
+        if isinstance(value, str):
+            return self.parse(value)
+        try:
+            number = float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError, OverflowError):
+            raise _refused(self.name, value, "a real number") from None
+        if math.isfinite(number) or number == self.infinity:
+            return number
+        raise _refused(self.name, value, "finite" if self.infinity is None else f"finite, or {self.infinity}")
+
+    def array(self, values: object) -> Array:
+        try:
+            given = np.array(values, dtype=np.float64)
+        except (TypeError, ValueError):
+            given = np.vectorize(self.number, otypes=[np.float64])(np.asarray(values, dtype=object))
+        bad = ~np.isfinite(given)
+        if self.infinity is not None:
+            bad &= given != self.infinity
+        if bad.any():
+            self.number(float(given[bad][0]))
+        return given
+
+    def parse(self, text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            try:
+                number = float(Fraction(text.strip()))
+            except (ValueError, ZeroDivisionError, OverflowError):
+                raise _refused(self.name, text, "a number") from None
+        return self.number(number)
+
+
+@final
+class _Reals(_Floats):
+    name, zero, one, field = "float", 0.0, 1.0, True
+
+    def product(self, left: Array, right: Array) -> Array:
+        return np.asarray(left @ right)
+
+    def plus(self, left: Any, right: Any) -> Any:
+        return left + right
+
+    def times(self, left: Any, right: Any) -> Any:
+        return left * right
+
+
+class _Tropical(_Floats):
+    """Sums are extrema, products are sums."""
+
+    extremum: Any
+
+    def product(self, left: Array, right: Array) -> Array:
+        columns = right[:, None] if right.ndim == 1 else right
+        terms = left[..., :, :, None] + columns
+        best = self.extremum.reduce(terms, axis=-2, initial=self.zero)
+        return np.asarray(best[..., 0] if right.ndim == 1 else best)
+
+    def plus(self, left: Any, right: Any) -> Any:
+        return self.extremum(left, right)
+
+    def times(self, left: Any, right: Any) -> Any:
+        return left + right
+
+
+@final
+class _MaxPlus(_Tropical):
+    name, zero, one, infinity, extremum = "max_plus", -math.inf, 0.0, -math.inf, np.maximum
+
+
+@final
+class _MinPlus(_Tropical):
+    name, zero, one, infinity, extremum = "min_plus", math.inf, 0.0, math.inf, np.minimum
+
+
+@final
+class _Logs(_Floats):
+    name, zero, one, infinity = "log", -math.inf, 0.0, -math.inf
+
+    def product(self, left: Array, right: Array) -> Array:
+        columns = right[:, None] if right.ndim == 1 else right
+        terms = left[..., :, :, None] + columns
+        total = np.logaddexp.reduce(terms, axis=-2, initial=-math.inf)
+        return np.asarray(total[..., 0] if right.ndim == 1 else total)
+
+    def plus(self, left: Any, right: Any) -> Any:
+        return np.logaddexp(left, right)
+
+    def times(self, left: Any, right: Any) -> Any:
+        return left + right
+
+
+@final
+class _Booleans(Weights):
+    name, zero, one, exact = "boolean", False, True, True
+
+    def number(self, value: object) -> bool:
+        if isinstance(value, str):
+            return self.parse(value)
+        if isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating, Fraction)) and value in (0, 1):
+            return bool(value)
+        raise _refused(self.name, value, "True or False (1 or 0)")
+
+    def array(self, values: object) -> Array:
+        given = np.asarray(values)
+        if given.dtype == np.bool_:
+            return given.copy()
+        return np.vectorize(self.number, otypes=[np.bool_])(given) if given.size else np.zeros(given.shape, dtype=bool)
+
+    def product(self, left: Array, right: Array) -> Array:
+        return np.asarray(left.astype(np.float32) @ right.astype(np.float32) > 0)
+
+    def plus(self, left: Any, right: Any) -> Any:
+        return left | right
+
+    def times(self, left: Any, right: Any) -> Any:
+        return left & right
+
+    def parse(self, text: str) -> bool:
+        values = {"1": True, "true": True, "0": False, "false": False}
+        if text.strip().lower() not in values:
+            raise _refused(self.name, text, "1, 0, true or false")
+        return values[text.strip().lower()]
+
+    def written(self, weight: Any) -> str:
+        return "1" if weight else "0"
+
+
+WEIGHTS: Final[dict[str, Weights]] = {
+    weights.name: weights for weights in (_Rationals(), _Reals(), _Booleans(), _MaxPlus(), _MinPlus(), _Logs())
+}
+
+
+def weights_named(name: str | Weights) -> Weights:
+    """The semiring of that name; one that is already given is given back."""
+    if isinstance(name, Weights):
+        return name
+    if name not in WEIGHTS:
+        raise ValueError(f"weights must be one of {', '.join(map(repr, WEIGHTS))}; got {name!r}")
+    return WEIGHTS[name]

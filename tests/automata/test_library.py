@@ -1,0 +1,80 @@
+"""Every named machine obeys its law: on all words up to length 10, and on long random ones."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from transductor.automata.library import LIBRARY, machine, machines
+
+MACHINES = {each.name: each for each in machines()}
+MOST_WORDS = 3000
+
+
+def obeys(found, wanted, exact):
+    return found == wanted if exact else math.isclose(found, wanted, rel_tol=1e-9, abs_tol=1e-9)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_machine_obeys_its_law(name):
+    each = MACHINES[name]
+    automaton, letters = each.automaton, len(each.automaton.alphabet)
+    length = 10
+    while letters**length > MOST_WORDS and length > 3 and letters > 2:
+        length -= 1  # the whole of length 10 for two letters; as far as is quick for more
+    words = list(automaton.words(length))
+    if each.dfa is not None and automaton.dim > 12:
+        found = [automaton.final[each.dfa.run(word)] for word in words]  # the same machine, read by its states
+        words_by_matrices = words[:: len(words) // 20]
+        assert all(automaton(word) == each.law(word) for word in words_by_matrices)
+    else:
+        found = automaton.batch(words)
+    for word, weight in zip(words, found, strict=True):
+        assert obeys(weight, each.law(word), automaton.weights.exact), word
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_and_on_long_words(name):
+    each = MACHINES[name]
+    rng = np.random.default_rng(0)
+    alphabet = each.automaton.alphabet
+    quick = each.dfa is not None and each.automaton.dim > 12
+    for length in (100, 1000):
+        words = [[alphabet[i] for i in rng.integers(0, len(alphabet), length)], [alphabet[-1]] * length]
+        for word in words:
+            found = each.automaton.final[each.dfa.run(word)] if quick else each.automaton(word)
+            assert obeys(found, each.law(word), each.automaton.weights.exact)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MACHINES)
+def test_all_words_to_length_ten_whatever_the_alphabet(name):
+    each = MACHINES[name]
+    limit = 10 if len(each.automaton.alphabet) <= 4 else 6  # 9 letters: 600 000 words of length 6
+    for word in each.automaton.words(limit):
+        found = each.automaton.final[each.dfa.run(word)] if each.dfa is not None else each.automaton(word)
+        assert obeys(found, each.law(word), each.automaton.weights.exact), word
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("name must begin with one of parity", "abacus"),
+        ("parity has no parameter", "parity:3"),
+        ("integer from 1 to 1000", "counter:0"),
+        ("integer from 1 to 1000", "counter:x"),
+        ("integer from 2 to 36", "base_value:1"),
+        ("one of 1 to 7", "tomita:8"),
+        ("from 2 to 6", "symmetric:9"),
+    ],
+)
+def test_unknown_names_are_refused(words, name):
+    with pytest.raises(ValueError, match=words):
+        machine(name)
+
+
+def test_every_kind_is_among_the_machines():
+    assert {name.partition(":")[0] for name in MACHINES} == set(LIBRARY)
+    assert all(each.summary and machine(name).name == name for name, each in MACHINES.items())
