@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib
 import random
 import time
 from types import SimpleNamespace
@@ -158,12 +157,6 @@ def test_large_files_are_refused_before_they_are_read(tmp_path, monkeypatch):
     path.write_bytes(b" " * (2**20 + 1))
     with pytest.raises(AutomatonFormatError, match="larger than 1 MiB"):
         formats.read(path)
-
-
-def test_formats_need_no_torch():
-    for name in ("errors", "limits", "epsilon", "graph", "symbols", "att", "openfst", "dot", "jflap", "native"):
-        module = importlib.import_module(f"transductor.automata.formats.{name}")
-        assert not hasattr(module, "torch")
 
 
 def seeds_of(name: str) -> list[tuple[bytes, dict]]:

@@ -7,6 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from transductor.automata import HankelBlock, learned, rank, reversed_series
+from transductor.automata.closure import forward_closure, integer_form
+from transductor.automata.hankel_block import basis_words
+from transductor.automata.krohn_rhodes import decomposed, verify
 from transductor.automata.library import LIBRARY, machine, machines
 
 MACHINES = {each.name: each for each in machines()}
@@ -46,6 +50,38 @@ def test_and_on_long_words(name):
         for word in words:
             found = each.automaton.final[each.dfa.run(word)] if quick else each.automaton(word)
             assert obeys(found, each.law(word), each.automaton.weights.exact)
+
+
+def spanning_words(automaton):
+    """Words that lead to a basis of all that can be reached: by them a Hankel block has the full rank."""
+    if automaton.weights.name == "float":
+        return basis_words(automaton.alphabet, 3)
+    words = forward_closure(integer_form(automaton), coordinates=False).words
+    return [tuple(automaton.alphabet[letter] for letter in word) for word in words] or [()]
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_hankel_block_gives_the_machine_back(name):
+    """To 1e-8 of the largest weight at each length."""
+    automaton = MACHINES[name].automaton
+    suffixes = [word[::-1] for word in spanning_words(reversed_series(automaton))]
+    prefixes = spanning_words(automaton)
+    block = HankelBlock.of(automaton, automaton.alphabet, prefixes, suffixes)
+    true = rank(automaton)
+    found = learned(block, true)
+    assert found.automaton.dim == true
+    rng = np.random.default_rng(0)
+    for length in (0, 1, 2, 5, 8, 12):
+        words = [[automaton.alphabet[i] for i in rng.integers(0, len(automaton.alphabet), length)] for _ in range(40)]
+        wanted = np.array([float(automaton(word)) for word in words])
+        error = np.abs(found.automaton.batch(words) - wanted).max()
+        assert error <= 1e-8 * max(np.abs(wanted).max(), 1.0)
+
+
+@pytest.mark.parametrize("name", [name for name, each in MACHINES.items() if each.dfa is not None])
+def test_every_finite_machine_decomposes(name):
+    dfa = MACHINES[name].dfa
+    assert verify(decomposed(dfa), dfa).holds
 
 
 @pytest.mark.slow

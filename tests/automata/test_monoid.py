@@ -13,7 +13,7 @@ from tests.automata.test_finite import ALPHABET, all_words, dfas
 from transductor.automata.finite import DFA
 from transductor.automata.finite_algebra import minimised
 from transductor.automata.monoid import Aperiodicity, green_classes, is_aperiodic, syntactic_monoid
-from transductor.automata.regex import regex
+from transductor.automata.regular_expression import regex
 
 few = settings(max_examples=40, deadline=None)
 

@@ -11,7 +11,7 @@ import pytest
 
 from transductor.automata.finite import DFA
 from transductor.automata.finite_algebra import minimised
-from transductor.automata.regex import RegexNotRegular, regex
+from transductor.automata.regular_expression import RegexNotRegular, regex
 
 # Both cases, digits, blanks, newlines, and letters whose cases are odd: ß, long s, Kelvin, dotted and dotless i.
 RICH = "abcABCxyz019_ -.\n\t\réßſsSkK\u212a\u0130\u0131iI\u0663"

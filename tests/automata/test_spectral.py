@@ -10,16 +10,11 @@ import numpy as np
 import pytest
 
 from transductor.automata.estimator import NotFittedError, SpectralLearner
-from transductor.automata.hankel import HankelBlock, basis_words, counted, frequent_words, hankel
+from transductor.automata.hankel_block import HankelBlock, basis_words, counted, frequent_words, hankel
 from transductor.automata.probabilistic import perplexity, random_probabilistic, sampled, smoothed, unigram
-from transductor.automata.spectral import (
-    LearnedAutomaton,
-    RankWarning,
-    _of_strings,
-    learned,
-    learned_from_callable,
-    learned_from_sample,
-)
+from transductor.automata.reduction import RankWarning
+from transductor.automata.spectral import LearnedAutomaton, _of_strings, learned, learned_from_sample
+from transductor.automata.spectral_queries import learned_from_callable
 from transductor.automata.weighted import WeightedAutomaton
 
 

@@ -21,7 +21,12 @@ from transductor.automata.algebra import (
     zero_series,
 )
 from transductor.automata.boolean import as_dfa, from_dfa
+from transductor.automata.estimator import SpectralLearner
 from transductor.automata.finite import DFA, NFA
+from transductor.automata.formats import AutomatonFormatError, read, write
+from transductor.automata.hankel_block import HankelBlock, hankel
+from transductor.automata.library import machine
+from transductor.automata.logic import mso
 from transductor.automata.reduction import (
     Equivalence,
     RankWarning,
@@ -31,16 +36,26 @@ from transductor.automata.reduction import (
     rank,
     reduced,
 )
+from transductor.automata.regular_expression import RegexNotRegular, regex
+from transductor.automata.spectral import LearnedAutomaton, learned, learned_from_sample
+from transductor.automata.spectral_queries import learned_from_callable
 from transductor.automata.weighted import WeightedAutomaton
+from transductor.automata.weighted_logic import OutsideFragment, weighted_mso
 from transductor.automata.weights import WEIGHTS, Weights
 
 __all__ = [
     "DFA",
     "NFA",
     "WEIGHTS",
+    "AutomatonFormatError",
     "Equivalence",
+    "HankelBlock",
+    "LearnedAutomaton",
+    "OutsideFragment",
     "RankWarning",
     "Reduction",
+    "RegexNotRegular",
+    "SpectralLearner",
     "WeightedAutomaton",
     "Weights",
     "all_words",
@@ -52,12 +67,20 @@ __all__ = [
     "extended",
     "from_dfa",
     "hadamard_product",
+    "hankel",
+    "learned",
+    "learned_from_callable",
+    "learned_from_sample",
     "left_quotient",
+    "machine",
     "minimised",
+    "mso",
     "only_word",
     "power",
     "rank",
+    "read",
     "reduced",
+    "regex",
     "renamed",
     "restricted",
     "reversed_series",
@@ -66,5 +89,7 @@ __all__ = [
     "shuffle_product",
     "starred",
     "sum_of",
+    "weighted_mso",
+    "write",
     "zero_series",
 ]

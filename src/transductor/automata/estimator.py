@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from transductor.automata.hankel import HankelBlock, Statistics
+from transductor.automata.hankel_block import HankelBlock, Statistics
 from transductor.automata.probabilistic import SmoothedModel, smoothed, unigram
 from transductor.automata.spectral import LearnedAutomaton, learned, learned_from_sample
 from transductor.automata.weighted import Symbol, WeightedAutomaton, Word

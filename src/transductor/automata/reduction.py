@@ -20,7 +20,7 @@ _TOLERANCE = 1e-9
 
 
 class RankWarning(UserWarning):
-    """The numerical rank is not clear: something kept or dropped was within ten times the tolerance."""
+    """The numerical rank is not clear: what was kept and what was dropped are of similar size."""
 
 
 @dataclass(frozen=True)

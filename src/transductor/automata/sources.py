@@ -30,7 +30,7 @@ def automaton_from(source: str, alphabet: Sequence[str] | None = None, **options
     """
     kind, colon, text = source.partition(":")
     if colon and kind == "regex":
-        from transductor.automata.regex import regex
+        from transductor.automata.regular_expression import regex
 
         return from_dfa(regex(text, alphabet))
     if colon and kind in ("mso", "wmso"):

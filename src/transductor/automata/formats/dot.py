@@ -25,9 +25,9 @@ __all__ = ["parse", "render"]
 
 VERSION = "1"
 
-_STATEMENT = re.compile(r"\s*(graph|node|edge|[0-9]+|start_[0-9]+)(?:\s*->\s*([0-9]+))?\s*\[(.*)\]\s*;?\s*\Z")
+_STATEMENT = re.compile(r"(graph|node|edge|[0-9]+|start_[0-9]+)(?:\s*->\s*([0-9]+))?\s*\[(.*)\](?:\s*;)?\Z")
 _ATTRIBUTE = re.compile(r'\s*(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(,|\Z)', re.ASCII)
-_OPENING = re.compile(r"\s*digraph\s+automaton\s*\{\s*\Z")
+_OPENING = re.compile(r"digraph\s+automaton\s*\{\Z")
 _STYLE = frozenset(("arrowsize", "fontname", "fontsize", "height", "label", "margin", "rankdir", "shape", "width"))
 
 
@@ -111,7 +111,7 @@ class _Graph:
     def read(self, line: int, text: str) -> None:
         statement = _STATEMENT.match(text)
         if not statement:
-            raise self.refused(line, f"not a statement that this library writes: {text.strip()[:60]!r}")
+            raise self.refused(line, f"not a statement that this library writes: {text[:60]!r}")
         subject, target, attributes = statement[1], statement[2], self.attributes(line, statement[3])
         if subject == "graph" and target is None and attributes.keys() - _STYLE:
             self.read_graph(line, attributes)
@@ -172,7 +172,7 @@ class _Graph:
         place, more = 0, bool(text.strip())
         while more:
             found = _ATTRIBUTE.match(text, place)
-            if not found or (found[3] == "," and not text[found.end() :].strip()):
+            if not found:
                 raise self.refused(line, f'attributes must be name="value", …; got {text[place : place + 40]!r}')
             if found[1] in attributes:
                 raise self.refused(line, f"the attribute {found[1]!r} is there twice")
@@ -215,13 +215,13 @@ def parse(data: bytes, source: str = "<text>") -> WeightedAutomaton:
         if closed:
             raise graph.refused(number, "there is something after the last '}'")
         if not opened:
-            if not _OPENING.match(line):
+            if not _OPENING.match(stripped):
                 raise graph.refused(number, "the first line must be 'digraph automaton {'")
             opened = True
         elif stripped == "}":
             closed = True
         else:
-            graph.read(number, line)
+            graph.read(number, stripped)
     if not closed:
         raise graph.refused(number, "the file must end with '}'; it may be cut off")
     if graph.weights is None:
