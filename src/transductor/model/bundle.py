@@ -1,0 +1,116 @@
+"""Tensors and a manifest in a folder, committed by one atomic rename.
+
+The manifest (JSON) names the tensors' file (safetensors) with its SHA-256; that file carries a part of the hash in its
+own name, so writing over an old bundle replaces it in the instant the manifest is renamed.  A process killed at any
+moment leaves the old bundle or the new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from transductor.results import write_atomically
+
+__all__ = ["Bundle", "CheckpointError"]
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that is missing, incomplete or damaged; the message names the file and the reason."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """One kind of bundle.
+
+    Args:
+        format: What the manifest says it is.
+        version: Of the format; others are refused.
+        manifest: File name of the manifest.
+        stem: Of the tensors' file: ``stem-<hash>.safetensors``.
+        fields: What the manifest must hold besides ``weights`` and ``sha256``.
+    """
+
+    format: str
+    version: int
+    manifest: str
+    stem: str
+    fields: tuple[str, ...]
+
+    def write(self, folder: Path, tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> Path:
+        """Write or replace the bundle in ``folder``; returns the folder."""
+        if folder.exists() and not folder.is_dir():
+            raise CheckpointError(f"{folder} is a file; a checkpoint is a folder")
+        previous = self._previous(folder)
+        data = safetensors.torch.save(dict(tensors), metadata={"format": "pt"})
+        digest = hashlib.sha256(data).hexdigest()
+        weights = f"{self.stem}-{digest[:12]}.safetensors"
+        write_atomically(folder / weights, data)
+        head = {"format": self.format, "version": self.version, "weights": weights, "sha256": digest}
+        manifest = json.dumps({**head, **content}, indent=2, allow_nan=False)
+        write_atomically(folder / self.manifest, manifest.encode())
+        if previous is not None and previous != weights:
+            (folder / previous).unlink(missing_ok=True)
+        self._sweep(folder)
+        return folder
+
+    def _previous(self, folder: Path) -> str | None:
+        """The tensors of the bundle already in the folder; a manifest of somebody else is not replaced."""
+        if not (folder / self.manifest).exists():
+            return None
+        try:
+            return str(self.read_manifest(folder)["weights"])
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"{folder} holds a {self.manifest} that is no whole checkpoint of ours: {error}"
+            ) from error
+
+    def _sweep(self, folder: Path) -> None:
+        """Remove what a process killed while saving left behind, once it is clear that nobody is still writing it."""
+        for left in (*folder.glob(f".{self.manifest}.*"), *folder.glob(f".{self.stem}-*.safetensors.*")):
+            if time.time() - left.stat().st_mtime > 60:
+                left.unlink(missing_ok=True)
+
+    def read(self, folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Manifest and tensors, whole and unaltered, or a :class:`CheckpointError`."""
+        manifest = self.read_manifest(folder)
+        weights = folder / manifest["weights"]
+        try:
+            data = weights.read_bytes()
+        except OSError as error:
+            raise CheckpointError(f"{weights} cannot be read: {error.strerror}") from error
+        if hashlib.sha256(data).hexdigest() != manifest["sha256"]:
+            raise CheckpointError(f"{weights} is truncated or altered: its SHA-256 is not the one in {self.manifest}")
+        try:
+            return manifest, safetensors.torch.load(data)
+        except SafetensorError as error:
+            raise CheckpointError(f"{weights} is not a safetensors file: {error}") from error
+
+    def read_manifest(self, folder: Path) -> dict[str, Any]:
+        """The manifest alone."""
+        file = folder / self.manifest
+        try:
+            manifest = json.loads(file.read_text())
+        except OSError as error:
+            raise CheckpointError(f"{file} cannot be read: {error.strerror}; is {folder} a checkpoint?") from error
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise CheckpointError(f"{file} is not JSON: {error}") from error
+        if not isinstance(manifest, dict) or manifest.get("format") != self.format:
+            raise CheckpointError(f'{file} must say "format": "{self.format}"')
+        if manifest.get("version") != self.version:
+            raise CheckpointError(f"{file} has version {manifest.get('version')!r}; this release reads {self.version}")
+        for key in ("weights", "sha256", *self.fields):
+            if key not in manifest:
+                raise CheckpointError(f"{file} lacks the field {key!r}")
+        if not isinstance(manifest["weights"], str) or Path(manifest["weights"]).name != manifest["weights"]:
+            raise CheckpointError(f"{file}: weights must be the name of a file beside it")
+        return manifest

@@ -1,0 +1,132 @@
+"""What one training run is: a frozen value."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from transductor.configuration import configuration
+from transductor.notation import check_positive, one_of
+
+__all__ = ["Annealing", "Curriculum", "TrainingSettings"]
+
+OPTIMISERS: Final = ("adamw", "adam")
+SCHEDULES: Final = ("cosine", "linear", "constant")
+CLIPPINGS: Final = ("global", "per_tensor", "none")
+
+
+@configuration
+@dataclass(frozen=True)
+class Curriculum:
+    """Lengths that grow: from ``start``, times ``factor`` whenever a batch is ``threshold`` right, up to the whole.
+
+    With ``mixed`` every batch has a length drawn between ``start`` and the present one.
+    """
+
+    start: int = 4
+    factor: float = 2.0
+    threshold: float = 0.98
+    mixed: bool = False
+
+    def __post_init__(self) -> None:
+        check_positive("start", self.start)
+        if not 1 < self.factor < math.inf:
+            raise ValueError(f"factor must be a number above 1; got {self.factor!r}")
+        if not 0 < self.threshold <= 1:
+            raise ValueError(f"threshold must lie in (0, 1]; got {self.threshold!r}")
+
+    def longer(self, length: int, whole: int) -> int:
+        """The next length."""
+        return min(whole, max(length + 1, math.ceil(length * self.factor)))
+
+
+@configuration
+@dataclass(frozen=True)
+class Annealing:
+    """Temperature of stochastic families, from ``start`` to ``end`` along a geometric line over the run."""
+
+    start: float = 1.0
+    end: float = 0.05
+
+    def __post_init__(self) -> None:
+        for name in ("start", "end"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be a positive number; got {getattr(self, name)!r}")
+
+    def at(self, progress: float) -> float:
+        """The temperature at ``progress`` in [0, 1]."""
+        return float(self.start * (self.end / self.start) ** progress)
+
+
+@configuration
+@dataclass(frozen=True)
+class TrainingSettings:
+    """One training run.
+
+    Args:
+        steps: Optimiser steps.
+        length: Tokens per sequence; with a curriculum, in the end.
+        batch_size: Sequences per step.
+        learning_rate: Its peak.
+        weight_decay: Of weight matrices outside the rational head (AdamW); an automaton has no reason to be small.
+        gradient_clip: Largest gradient norm.
+        label_smoothing: Keeps the loss alive after every label is right, so that angles go on improving:
+            without it a saturated softmax leaves the phase of a rotation where it first sufficed.
+        seed: Of the data.  Seed the model before building it.
+        optimiser: ``"adamw"`` or ``"adam"``.
+        schedule: ``"cosine"`` or ``"linear"`` to zero, or ``"constant"``.
+        warmup: Steps over which the learning rate rises from zero.
+        clipping: Norm of ``"global"`` (all parameters together), ``"per_tensor"``, or ``"none"``.
+        head_learning_rate: Of the rational head; the same as the rest unless given.
+        curriculum: Lengths that grow.
+        annealing: Temperature of stochastic families.
+        double: Train in float64.
+        explosion: Training stops when the loss exceeds this many times the larger of 1 and its first value.
+    """
+
+    steps: int = 1500
+    length: int = 50
+    batch_size: int = 64
+    learning_rate: float = 5e-3
+    weight_decay: float = 1e-2
+    gradient_clip: float = 1.0
+    label_smoothing: float = 0.1
+    seed: int = 0
+    optimiser: str = "adamw"
+    schedule: str = "cosine"
+    warmup: int = 0
+    clipping: str = "global"
+    head_learning_rate: float | None = None
+    curriculum: Curriculum | None = None
+    annealing: Annealing | None = None
+    double: bool = False
+    explosion: float = 1e4
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "length", "batch_size"):
+            check_positive(name, getattr(self, name))
+        rates = {"learning_rate": self.learning_rate, "gradient_clip": self.gradient_clip, "explosion": self.explosion}
+        if self.head_learning_rate is not None:
+            rates["head_learning_rate"] = self.head_learning_rate
+        for name, value in rates.items():
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name} must be a positive number; got {value!r}")
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"label_smoothing must lie in [0, 1); got {self.label_smoothing!r}")
+        if not isinstance(self.warmup, int) or not 0 <= self.warmup <= self.steps:
+            raise ValueError(f"warmup must be an integer from 0 to steps = {self.steps}; got {self.warmup!r}")
+        one_of("optimiser", self.optimiser, OPTIMISERS)
+        one_of("schedule", self.schedule, SCHEDULES)
+        one_of("clipping", self.clipping, CLIPPINGS)
+        if self.curriculum is not None and self.curriculum.start > self.length:
+            raise ValueError(f"curriculum must start at length = {self.length} or less; got {self.curriculum.start}")
+
+    def rate_factor(self, step: int) -> float:
+        """What the peak learning rate is multiplied with at ``step``, counted from 0."""
+        if step < self.warmup:
+            return (step + 1) / (self.warmup + 1)
+        if self.schedule == "constant":
+            return 1.0
+        progress = (step - self.warmup) / max(1, self.steps - self.warmup)
+        return 0.5 * (1 + math.cos(math.pi * progress)) if self.schedule == "cosine" else 1 - progress

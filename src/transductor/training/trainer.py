@@ -1,0 +1,249 @@
+"""A training run that can be interrupted: every step follows from the state, and the state can be written down."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from transductor.configuration import from_plain, to_plain
+from transductor.model import CheckpointError, SequenceModel, build
+from transductor.model.bundle import Bundle
+from transductor.tasks import Task
+from transductor.training.settings import TrainingSettings
+
+__all__ = ["Trainer", "TrainingError", "TrainingPoint"]
+
+_BUNDLE: Final = Bundle(
+    "transductor-training", 1, "training.json", "state", ("settings", "task", "model", "step", "length")
+)
+_IGNORED: Final = -100  # what torch's losses leave out; tasks mark positions without a label so
+
+
+class TrainingError(RuntimeError):
+    """Training that cannot go on; the message says at which step and why."""
+
+
+@dataclass(frozen=True)
+class TrainingPoint:
+    """Loss and accuracy on the batch of one step."""
+
+    step: int
+    loss: float
+    accuracy: float
+
+
+class Trainer:
+    """Trains ``model`` in place on a label at every position.
+
+    Equal seeds give equal numbers on a CPU, interrupted or not: :meth:`save` writes everything the next step depends
+    on, and :meth:`resumed` goes on from there bit for bit.
+
+    Args:
+        model: Moved to float64 if the settings say ``double``.
+        task: Gives tokens and labels.
+        settings: The run.
+    """
+
+    def __init__(self, model: SequenceModel[Any], task: Task, settings: TrainingSettings) -> None:
+        self.model = model.double() if settings.double else model
+        self.task, self.settings = task, settings
+        self.step = 0
+        self.length = settings.curriculum.start if settings.curriculum else settings.length
+        self.points: list[TrainingPoint] = []
+        self.generator = torch.Generator().manual_seed(settings.seed)
+        kind = torch.optim.AdamW if settings.optimiser == "adamw" else torch.optim.Adam
+        self.optimiser = kind(_groups(model, settings), lr=settings.learning_rate)
+        self._peaks = [float(group["lr"]) for group in self.optimiser.param_groups]
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps are done."""
+        return self.step >= self.settings.steps
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    def advance(self) -> TrainingPoint:
+        """One step."""
+        settings = self.settings
+        self.model.train()
+        self._set_rates()
+        tokens = self.task.sample(settings.batch_size, self._drawn_length(), self.generator)
+        labels = self.task.truth(tokens).to(self.device)
+        logits = self.model(tokens.to(self.device))
+        loss = nn.functional.cross_entropy(
+            logits.flatten(0, 1), labels.flatten(), label_smoothing=settings.label_smoothing, ignore_index=_IGNORED
+        )
+        value = loss.item()
+        self._check_loss(value)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        self._clip()
+        self.optimiser.step()
+        self.step += 1
+        point = TrainingPoint(self.step, value, _accuracy(logits.detach(), labels))
+        self.points.append(point)
+        curriculum = settings.curriculum
+        if curriculum is not None and point.accuracy >= curriculum.threshold:
+            self.length = curriculum.longer(self.length, settings.length)
+        if self.finished:
+            self.model.eval()
+        return point
+
+    def run(
+        self,
+        on_step: Callable[[TrainingPoint], None] | None = None,
+        *,
+        folder: str | Path | None = None,
+        checkpoint_every: int = 200,
+    ) -> list[TrainingPoint]:
+        """All steps that are left; with a ``folder``, the state is written there every so often and at the end."""
+        while not self.finished:
+            point = self.advance()
+            if folder is not None and (self.finished or self.step % checkpoint_every == 0):
+                self.save(folder)
+            if on_step is not None:
+                on_step(point)
+        return self.points
+
+    def _drawn_length(self) -> int:
+        curriculum = self.settings.curriculum
+        if curriculum is None or not curriculum.mixed:
+            return self.length
+        return int(torch.randint(curriculum.start, self.length + 1, (), generator=self.generator))
+
+    def _set_rates(self) -> None:
+        factor = self.settings.rate_factor(self.step)
+        for group, peak in zip(self.optimiser.param_groups, self._peaks, strict=True):
+            group["lr"] = peak * factor
+        if self.settings.annealing is not None:
+            temperature = self.settings.annealing.at(self.step / max(1, self.settings.steps - 1))
+            for module in self.model.modules():
+                if isinstance(getattr(module, "temperature", None), float | int):
+                    module.temperature = temperature  # type: ignore[assignment]
+
+    def _check_loss(self, value: float) -> None:
+        kept = f"; the last checkpoint is unharmed (step {self.step} was the last good one)" if self.step else ""
+        if not math.isfinite(value):
+            raise TrainingError(f"the loss is {value} at step {self.step + 1}; try a smaller learning_rate{kept}")
+        if self.points and value > self.settings.explosion * max(1.0, self.points[0].loss):
+            raise TrainingError(
+                f"the loss is {value:.3g} at step {self.step + 1}, {self.settings.explosion:g} times what it was at "
+                f"first; try a smaller learning_rate{kept}"
+            )
+
+    def _clip(self) -> None:
+        if self.settings.clipping == "global":
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.gradient_clip)
+        elif self.settings.clipping == "per_tensor":
+            for parameter in self.model.parameters():
+                nn.utils.clip_grad_norm_(parameter, self.settings.gradient_clip)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the state: weights, moments, random numbers, history.  The old state stays until the new is whole."""
+        try:
+            return _BUNDLE.write(
+                Path(folder),
+                self._tensors(),
+                {
+                    "settings": to_plain(self.settings),
+                    "task": to_plain(self.task),
+                    "model": to_plain(self.model.config),
+                    "step": self.step,
+                    "length": self.length,
+                },
+            )
+        except OSError as error:
+            raise TrainingError(
+                f"the state of step {self.step} cannot be written to {folder}: {error.strerror or error}; "
+                "what was there is whole"
+            ) from error
+
+    def _tensors(self) -> dict[str, Tensor]:
+        tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        for place, state in self.optimiser.state_dict()["state"].items():
+            tensors |= {f"optimiser.{place}.{key}": torch.as_tensor(value) for key, value in state.items()}
+        tensors["random.data"] = self.generator.get_state()
+        tensors["random.torch"] = torch.get_rng_state()
+        if self.device.type == "cuda":
+            tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
+        tensors["points.loss"] = torch.tensor([point.loss for point in self.points], dtype=torch.float64)
+        tensors["points.accuracy"] = torch.tensor([point.accuracy for point in self.points], dtype=torch.float64)
+        return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+
+    @classmethod
+    def resumed(cls, folder: str | Path, *, device: str | torch.device = "cpu") -> Trainer:
+        """The run whose state is in ``folder``, ready for its next step.
+
+        Raises:
+            CheckpointError: If anything is missing, truncated, altered, or of another kind.
+        """
+        manifest, tensors = _BUNDLE.read(Path(folder))
+        try:
+            model = build(from_plain(manifest["model"]))
+            assert isinstance(model, SequenceModel)
+            weights = {key.removeprefix("model."): value for key, value in tensors.items() if key.startswith("model.")}
+            model.load_state_dict(weights, assign=True)
+            trainer = cls(model.to(device), from_plain(manifest["task"]), from_plain(manifest["settings"]))
+            trainer._restore(manifest, tensors)
+        except Exception as error:  # whatever an altered manifest breaks, it is the file that is wrong
+            raise CheckpointError(f"{Path(folder) / _BUNDLE.manifest} does not describe a run: {error}") from error
+        return trainer
+
+    def _restore(self, manifest: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        moments: dict[int, dict[str, Tensor]] = {}
+        for key, value in tensors.items():
+            if key.startswith("optimiser."):
+                _, place, name = key.split(".", 2)
+                moments.setdefault(int(place), {})[name] = value
+        state = self.optimiser.state_dict()
+        self.optimiser.load_state_dict({**state, "state": moments})
+        self.generator.set_state(tensors["random.data"])
+        torch.set_rng_state(tensors["random.torch"])
+        if "random.cuda" in tensors and self.device.type == "cuda":
+            torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
+        self.step, self.length = int(manifest["step"]), int(manifest["length"])
+        losses, accuracies = (tensors[f"points.{name}"].tolist() for name in ("loss", "accuracy"))
+        self.points = [
+            TrainingPoint(step, loss, accuracy)
+            for step, (loss, accuracy) in enumerate(zip(losses, accuracies, strict=True), 1)
+        ]
+        if len(self.points) != self.step:
+            raise ValueError(f"the history has {len(self.points)} steps, the manifest says {self.step}")
+        if self.finished:
+            self.model.eval()
+
+
+def _accuracy(logits: Tensor, labels: Tensor) -> float:
+    counted = labels != _IGNORED
+    right = (logits.argmax(-1) == labels) & counted
+    return (right.sum() / counted.sum().clamp_min(1)).item()
+
+
+def _groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
+    """Decayed weights, others, and the rational head's own group where it has its own learning rate."""
+    decayed: list[nn.Parameter] = []
+    kept: list[nn.Parameter] = []
+    head: list[nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        if "rational_head" in name:
+            (kept if settings.head_learning_rate is None else head).append(parameter)
+        else:
+            (decayed if parameter.ndim >= 2 else kept).append(parameter)
+    groups: list[dict[str, Any]] = [
+        {"params": decayed, "weight_decay": settings.weight_decay if settings.optimiser == "adamw" else 0.0},
+        {"params": kept, "weight_decay": 0.0},
+    ]
+    if head:
+        groups.append({"params": head, "weight_decay": 0.0, "lr": settings.head_learning_rate})
+    return groups
