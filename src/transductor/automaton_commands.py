@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from transductor.refusals import refusals
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,16 +31,6 @@ Weights = Annotated[
 Result = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write here instead of printing; the suffix is the format.")
 ]
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """What a user did wrong is one line and exit status 2, not a traceback."""
-    try:
-        yield
-    except (ValueError, OSError, ImportError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
 
 
 def _opened(source: str, alphabet: str | None, weights: str | None) -> WeightedAutomaton:
@@ -112,7 +102,7 @@ def show(
     weights: Weights = None,
 ) -> None:
     """States and arcs; the weights of words; what is known of the series or language."""
-    with _refusals():
+    with refusals():
         machine = _opened(source, alphabet, weights)
         console = _console()
         if machine.dim <= 60:
@@ -158,7 +148,7 @@ def convert(source: Source, output: Annotated[Path, typer.Argument(help="The new
             over: Annotated[str | None, typer.Option(help="Read the numbers as rational, float or boolean.")] = None,
             ) -> None:  # fmt: skip
     """Write an automaton in another format."""
-    with _refusals():
+    with refusals():
         machine = _opened(source, alphabet, weights)
         _written(machine if over is None else machine.over(over), output)
 
@@ -168,7 +158,7 @@ def minimise(source: Source, output: Result = None, alphabet: Alphabet = None, w
     """The same series with as few states as possible; exact over the rationals."""
     from transductor.automata.reduction import reduced
 
-    with _refusals():
+    with refusals():
         machine = _opened(source, alphabet, weights)
         found = reduced(machine)
         _written(found.automaton, output)
@@ -186,7 +176,7 @@ def equivalent(
     """Whether two automata have the same series: exit status 0 if so, 1 with a shortest word if not."""
     from transductor.automata.reduction import equivalent as compared
 
-    with _refusals():
+    with refusals():
         verdict = compared(_opened(first, alphabet, weights), _opened(second, alphabet, weights))
     if verdict.equal:
         evidence = "proved" if verdict.exact else f"up to tolerance {verdict.tolerance:.0e}"
@@ -209,7 +199,7 @@ def learn(
     """Learn the distribution that a sample of strings was drawn from, by singular values."""
     from transductor.automata.spectral import learned_from_sample
 
-    with _refusals():
+    with refusals():
         lines = sample.read_text(encoding="utf-8").splitlines()
         blanks = any(" " in line.strip() for line in lines)
         strings = [tuple(line.split()) if blanks else tuple(line.strip()) for line in lines]
@@ -229,7 +219,7 @@ def decompose(
     from transductor.automata.krohn_rhodes import decomposed, draw, report, verify
     from transductor.automata.sources import language_of
 
-    with _refusals():
+    with refusals():
         dfa = language_of(_opened(source, alphabet, weights))
         cascade = decomposed(dfa)
         typer.echo(report(cascade))
@@ -252,5 +242,5 @@ def draw_automaton(
     """Draw an automaton with its weights."""
     from transductor.automata.drawing import draw
 
-    with _refusals():
+    with refusals():
         typer.echo(f"written: {draw(_opened(source, alphabet, weights), output, force=force)}")

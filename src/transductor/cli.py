@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transductor.automaton_commands import automaton
+from transductor.training_commands import evaluate, predict, train
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,6 +30,8 @@ app = typer.Typer(
 bench = typer.Typer(help="Measure speed and memory on this machine, beside the peers.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 app.add_typer(automaton, name="automaton")
+for command in (train, evaluate, predict):
+    app.command()(command)
 
 
 @app.callback(invoke_without_command=True)

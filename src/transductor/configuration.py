@@ -26,6 +26,8 @@ def configuration(cls: type[_T]) -> type[_T]:
     """Register a frozen dataclass under its own name."""
     if not dataclasses.is_dataclass(cls):
         raise TypeError(f"{cls.__name__} must be a dataclass")
+    if any(field.name == "kind" for field in dataclasses.fields(cls)):
+        raise TypeError(f"{cls.__name__} must not have a field named kind: that is where its own name is written")
     if _KINDS.setdefault(cls.__name__, cls) is not cls:
         raise TypeError(f"a configuration named {cls.__name__} exists already")
     return cls

@@ -113,3 +113,9 @@ def test_labels():
     assert len(arc_label(real, [(f"letter{i}", 1.0) for i in range(100)]).splitlines()) <= 8
     assert len(arc_label(real, [(f"letter{i}", math.sqrt(i + 2)) for i in range(100)]).splitlines()) == 6
     assert [letter_label(letter) for letter in (" ", "", "a b", "\n", 3)] == ["' '", "''", "a b", "'\\n'", "3"]
+
+
+def test_finite_automata_show_in_a_notebook():
+    dfa = DFA(("a", "b"), np.array([[1, 0], [0, 1]]), 0, frozenset({0}))
+    nfa = NFA(("a",), 2, frozenset({(0, "a", 1), (0, None, 1)}), frozenset({0}), frozenset({1}))
+    assert all("<svg" in machine._repr_svg_() for machine in (dfa, nfa))

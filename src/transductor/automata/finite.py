@@ -118,6 +118,12 @@ class DFA:
             for letter in worthwhile[::-1].tolist():
                 pending.append((int(successors[letter]), (*prefix, self.alphabet[letter])))
 
+    def _repr_svg_(self) -> str:
+        """The picture a notebook shows."""
+        from transductor.automata.drawing import svg
+
+        return svg(self)
+
     def __repr__(self) -> str:
         return f"DFA({self.states} states, {len(self.accepting)} accepting, {_alphabet_shown(self.alphabet)})"
 
@@ -225,6 +231,12 @@ class NFA:
         from transductor.automata.finite_algebra import determinised
 
         return determinised(self).words(max_length)
+
+    def _repr_svg_(self) -> str:
+        """The picture a notebook shows."""
+        from transductor.automata.drawing import svg
+
+        return svg(self)
 
     def __repr__(self) -> str:
         return f"NFA({self.states} states, {len(self.edges)} edges, {_alphabet_shown(self.alphabet)})"

@@ -1,6 +1,44 @@
 """A language, its sampler, its judge.  Names no network."""
 
-from transductor.tasks.base import Task
+from transductor.tasks.associative_recall import AssociativeRecall
+from transductor.tasks.base import AutomatonTask, Task
+from transductor.tasks.base_value import BaseValue
+from transductor.tasks.boolean_formula import BooleanFormula
+from transductor.tasks.copying import Copying
+from transductor.tasks.cycle_navigation import CycleNavigation
+from transductor.tasks.even_pairs import EvenPairs
+from transductor.tasks.flip_flop import FlipFlop, FlipFlopWithUndo
+from transductor.tasks.group_word_problem import GroupWordProblem
+from transductor.tasks.long_addition import LongAddition
+from transductor.tasks.modular_arithmetic import ModularArithmetic, ModularArithmeticLeftToRight
 from transductor.tasks.modular_counting import ModularCounting
+from transductor.tasks.moore import IGNORED, MooreMachine
+from transductor.tasks.parity import Parity
+from transductor.tasks.registry import TASKS, task_named
+from transductor.tasks.text_addition import TextAddition
+from transductor.tasks.tomita import Tomita
 
-__all__ = ["ModularCounting", "Task"]
+__all__ = [
+    "IGNORED",
+    "TASKS",
+    "AssociativeRecall",
+    "AutomatonTask",
+    "BaseValue",
+    "BooleanFormula",
+    "Copying",
+    "CycleNavigation",
+    "EvenPairs",
+    "FlipFlop",
+    "FlipFlopWithUndo",
+    "GroupWordProblem",
+    "LongAddition",
+    "ModularArithmetic",
+    "ModularArithmeticLeftToRight",
+    "ModularCounting",
+    "MooreMachine",
+    "Parity",
+    "Task",
+    "TextAddition",
+    "Tomita",
+    "task_named",
+]

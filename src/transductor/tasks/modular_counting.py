@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from functools import cache
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from transductor.configuration import configuration
-from transductor.notation import check_positive, check_token_ids
+from transductor.notation import check_positive
 from transductor.tasks.base import Task
+from transductor.tasks.moore import MooreMachine
+from transductor.tasks.sampling import binary_families, coins
 
 __all__ = ["ModularCounting"]
 
@@ -22,6 +26,7 @@ class ModularCounting(Task):
     """Binary tokens; the label at t is the number of ones up to and including t, modulo ``modulus``."""
 
     modulus: int = 5
+    coin: ClassVar[str] = "a one"
 
     def __post_init__(self) -> None:
         check_positive("modulus", self.modulus)
@@ -41,16 +46,21 @@ class ModularCounting(Task):
         """The residues."""
         return self.modulus
 
-    def sample(self, batch_size: int, length: int, generator: torch.Generator) -> Tensor:
-        """Fair coins."""
-        return torch.randint(0, 2, (batch_size, length), generator=generator)
+    def automaton(self) -> MooreMachine:
+        """One state per residue."""
+        return _machine(self.modulus)
 
-    def truth(self, tokens: Tensor) -> Tensor:
-        """Exact in integers."""
-        check_token_ids("tokens", tokens, 2)
-        return tokens.long().cumsum(-1) % self.modulus
+    def _drawn(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
+        return coins(batch_size, length, generator, bias)
 
-    def adversarial(self, length: int) -> dict[str, Tensor]:
-        """On fair coins a wrong angle partly cancels; all ones and all zeros add it up, each for its letter."""
-        ones = torch.ones(1, length, dtype=torch.long)
-        return {"all ones": ones, "all zeros": 1 - ones, "alternating": torch.arange(length)[None] % 2}
+    def _labels(self, tokens: Tensor) -> Tensor:
+        return tokens.cumsum(1) % self.modulus
+
+    def _families(self, length: int) -> dict[str, Sequence[int]]:
+        # On fair coins a wrong angle partly cancels; all ones and all zeros add it up, each for its letter.
+        return binary_families(length)
+
+
+@cache
+def _machine(modulus: int) -> MooreMachine:
+    return MooreMachine.explored(0, 2, lambda count, bit: (count + bit) % modulus, lambda count: count)

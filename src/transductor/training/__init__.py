@@ -1,6 +1,7 @@
 """How parameters move, and how right they become."""
 
-from transductor.training.evaluation import Accuracy, evaluate, evaluate_on
+from transductor.training.evaluation import Accuracy, Score, evaluate, evaluate_on, score
+from transductor.training.examples import DataError, Examples, FileData, Vocabulary
 from transductor.training.loop import train
 from transductor.training.settings import Annealing, Curriculum, TrainingSettings
 from transductor.training.trainer import Trainer, TrainingError, TrainingPoint
@@ -9,11 +10,17 @@ __all__ = [
     "Accuracy",
     "Annealing",
     "Curriculum",
+    "DataError",
+    "Examples",
+    "FileData",
+    "Score",
     "Trainer",
     "TrainingError",
     "TrainingPoint",
     "TrainingSettings",
+    "Vocabulary",
     "evaluate",
     "evaluate_on",
+    "score",
     "train",
 ]

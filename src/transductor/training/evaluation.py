@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +11,9 @@ from torch import Tensor
 
 from transductor.model import SequenceModel
 from transductor.tasks import Task
+from transductor.training.examples import Examples, FileData
 
-__all__ = ["Accuracy", "evaluate", "evaluate_on"]
+__all__ = ["Accuracy", "Score", "evaluate", "evaluate_on", "score"]
 
 
 @dataclass(frozen=True)
@@ -24,20 +26,70 @@ class Accuracy:
     by_position: tuple[float, ...]
 
 
+@dataclass(frozen=True)
+class Score:
+    """How a model does on examples: mean loss, and what fits the kind of data.
+
+    Attributes:
+        loss: Cross-entropy or squared error, per labelled position.
+        positions: Fraction of labelled positions that are right (NaN where labels are numbers).
+        sequences: Fraction of sequences with every label right, likewise.
+        perplexity: Of next tokens, ends included; else NaN.
+        count: Labelled positions.
+    """
+
+    loss: float
+    positions: float
+    sequences: float
+    perplexity: float
+    count: int
+
+
+@torch.no_grad()
+def score(model: SequenceModel[Any], data: FileData, examples: Examples, *, batch_size: int = 64) -> Score:
+    """Judge a model on all examples, in batches of similar length."""
+    device = next(model.parameters()).device
+    training = model.training
+    model.eval()
+    total, right, whole, count = 0.0, 0, 0, 0
+    order = sorted(range(len(examples)), key=lambda place: len(examples.tokens[place]))
+    for begin in range(0, len(order), batch_size):
+        tokens, labels, lengths = examples.padded(order[begin : begin + batch_size])
+        logits = model(tokens.to(device), lengths=lengths.to(device)).cpu()
+        there = ~labels.isnan() if data.real else labels != -100
+        count += int(there.sum())
+        if data.real:
+            total += float((logits[..., 0].double()[there] - labels[there]).square().sum())
+            continue
+        total += float(torch.nn.functional.cross_entropy(logits.double()[there], labels[there], reduction="sum"))
+        found = (logits.argmax(-1) == labels) | ~there
+        right += int((found & there).sum())
+        whole += int(found.all(1).sum())
+    model.train(training)
+    loss = total / max(1, count)
+    perplexity = math.exp(min(loss, 700.0)) if data.goal == "next_token" else math.nan
+    shares = (math.nan, math.nan) if data.real else (right / max(1, count), whole / len(examples))
+    return Score(loss, *shares, perplexity, count)
+
+
 @torch.no_grad()
 def evaluate_on(model: SequenceModel[Any], task: Task, tokens: Tensor, trained_length: int) -> Accuracy:
     """Accuracy on given tokens ``(B, T)``; ``beyond`` counts positions after ``trained_length``.
 
     Where no position lies beyond, ``beyond`` is the accuracy over all positions.
     """
+    if task.output_kind != "class":
+        raise ValueError(f"task must have classes as labels; those of {task.name} are numbers")
     device = next(model.parameters()).device
     training = model.training
     model.eval()
-    right = (model(tokens.to(device)).argmax(-1).cpu() == task.truth(tokens)).double()
+    labels = task.truth(tokens)
+    right = (model(tokens.to(device)).argmax(-1).cpu() == labels).double()
     model.train(training)
+    right[labels == -100] = math.nan  # no label, nothing to be right about
     later = right[:, trained_length:] if right.shape[1] > trained_length else right
-    each = right.mean(0)
-    return Accuracy(right.mean().item(), later.mean().item(), each[-1].item(), tuple(each.tolist()))
+    each = right.nanmean(0)
+    return Accuracy(right.nanmean().item(), later.nanmean().item(), each[-1].item(), tuple(each.tolist()))
 
 
 def evaluate(

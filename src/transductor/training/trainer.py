@@ -15,14 +15,15 @@ from transductor.configuration import from_plain, to_plain
 from transductor.model import CheckpointError, SequenceModel, build
 from transductor.model.bundle import Bundle
 from transductor.tasks import Task
+from transductor.training.examples import DataError, FileData
 from transductor.training.settings import TrainingSettings
 
 __all__ = ["Trainer", "TrainingError", "TrainingPoint"]
 
 _BUNDLE: Final = Bundle(
-    "transductor-training", 1, "training.json", "state", ("settings", "task", "model", "step", "length")
+    "transductor-training", 1, "training.json", "state", ("settings", "source", "model", "step", "length")
 )
-_IGNORED: Final = -100  # what torch's losses leave out; tasks mark positions without a label so
+_IGNORED: Final = -100  # what torch's losses leave out; positions without a label are marked so
 
 
 class TrainingError(RuntimeError):
@@ -31,7 +32,7 @@ class TrainingError(RuntimeError):
 
 @dataclass(frozen=True)
 class TrainingPoint:
-    """Loss and accuracy on the batch of one step."""
+    """Loss and accuracy on the batch of one step; where labels are numbers, the accuracy is NaN."""
 
     step: int
     loss: float
@@ -46,14 +47,20 @@ class Trainer:
 
     Args:
         model: Moved to float64 if the settings say ``double``.
-        task: Gives tokens and labels.
-        settings: The run.
+        source: A task, which gives tokens and labels of any length, or data in files, read here.
+        settings: The run.  Over files every epoch is a new permutation; ``length`` and ``curriculum`` are for tasks.
     """
 
-    def __init__(self, model: SequenceModel[Any], task: Task, settings: TrainingSettings) -> None:
+    def __init__(self, model: SequenceModel[Any], source: Task | FileData, settings: TrainingSettings) -> None:
         self.model = model.double() if settings.double else model
-        self.task, self.settings = task, settings
+        self.settings = settings
+        self.source: Task | FileData = source
+        if isinstance(source, FileData):
+            if settings.curriculum is not None:
+                raise ValueError("curriculum must be None with data in files: their lengths are what they are")
+            self.source, self.examples = source.read()
         self.step = 0
+        self.tokens_read = 0  # by this object, padding left out
         self.length = settings.curriculum.start if settings.curriculum else settings.length
         self.points: list[TrainingPoint] = []
         self.generator = torch.Generator().manual_seed(settings.seed)
@@ -76,12 +83,11 @@ class Trainer:
         settings = self.settings
         self.model.train()
         self._set_rates()
-        tokens = self.task.sample(settings.batch_size, self._drawn_length(), self.generator)
-        labels = self.task.truth(tokens).to(self.device)
-        logits = self.model(tokens.to(self.device))
-        loss = nn.functional.cross_entropy(
-            logits.flatten(0, 1), labels.flatten(), label_smoothing=settings.label_smoothing, ignore_index=_IGNORED
-        )
+        tokens, labels, lengths = (None if each is None else each.to(self.device) for each in self._batch())
+        assert tokens is not None
+        assert labels is not None
+        logits = self.model(tokens) if lengths is None else self.model(tokens, lengths=lengths)
+        loss = _loss(logits, labels, settings.label_smoothing)
         value = loss.item()
         self._check_loss(value)
         self.optimiser.zero_grad(set_to_none=True)
@@ -89,6 +95,7 @@ class Trainer:
         self._clip()
         self.optimiser.step()
         self.step += 1
+        self.tokens_read += tokens.numel() if lengths is None else int(lengths.sum())
         point = TrainingPoint(self.step, value, _accuracy(logits.detach(), labels))
         self.points.append(point)
         curriculum = settings.curriculum
@@ -113,6 +120,23 @@ class Trainer:
             if on_step is not None:
                 on_step(point)
         return self.points
+
+    def _batch(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Tokens and labels ``(B, T)``, and lengths ``(B)`` where rows are padded."""
+        if isinstance(self.source, FileData):
+            size, count = self.settings.batch_size, len(self.examples)
+            places: list[int] = []
+            for position in range(self.step * size, (self.step + 1) * size):
+                epoch, place = divmod(position, count)
+                if place == 0 or not places:  # an epoch's order follows from seed and number: nothing to remember
+                    order = torch.randperm(count, generator=torch.Generator().manual_seed(self._epoch_seed(epoch)))
+                places.append(int(order[place]))
+            return self.examples.padded(places)
+        tokens = self.source.sample(self.settings.batch_size, self._drawn_length(), self.generator)
+        return tokens, self.source.truth(tokens), None
+
+    def _epoch_seed(self, epoch: int) -> int:
+        return (self.settings.seed * 1_000_003 + epoch) % (1 << 63)
 
     def _drawn_length(self) -> int:
         curriculum = self.settings.curriculum
@@ -155,7 +179,7 @@ class Trainer:
                 self._tensors(),
                 {
                     "settings": to_plain(self.settings),
-                    "task": to_plain(self.task),
+                    "source": to_plain(self.source),
                     "model": to_plain(self.model.config),
                     "step": self.step,
                     "length": self.length,
@@ -192,8 +216,10 @@ class Trainer:
             assert isinstance(model, SequenceModel)
             weights = {key.removeprefix("model."): value for key, value in tensors.items() if key.startswith("model.")}
             model.load_state_dict(weights, assign=True)
-            trainer = cls(model.to(device), from_plain(manifest["task"]), from_plain(manifest["settings"]))
+            trainer = cls(model.to(device), from_plain(manifest["source"]), from_plain(manifest["settings"]))
             trainer._restore(manifest, tensors)
+        except DataError:
+            raise
         except Exception as error:  # whatever an altered manifest breaks, it is the file that is wrong
             raise CheckpointError(f"{Path(folder) / _BUNDLE.manifest} does not describe a run: {error}") from error
         return trainer
@@ -222,7 +248,19 @@ class Trainer:
             self.model.eval()
 
 
+def _loss(logits: Tensor, labels: Tensor, label_smoothing: float) -> Tensor:
+    """Cross-entropy of the classes, or squared error of the numbers, over the positions that have a label."""
+    if labels.is_floating_point():
+        there = ~labels.isnan()
+        return (logits[..., 0][there] - labels[there].to(logits.dtype)).square().mean()
+    return nn.functional.cross_entropy(
+        logits.flatten(0, 1), labels.flatten(), label_smoothing=label_smoothing, ignore_index=_IGNORED
+    )
+
+
 def _accuracy(logits: Tensor, labels: Tensor) -> float:
+    if labels.is_floating_point():
+        return math.nan
     counted = labels != _IGNORED
     right = (logits.argmax(-1) == labels) & counted
     return (right.sum() / counted.sum().clamp_min(1)).item()

@@ -1,0 +1,118 @@
+"""The value of a numeral: the one task whose labels are real numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from transductor.automata.weighted import WeightedAutomaton
+from transductor.configuration import configuration
+from transductor.notation import one_of
+from transductor.tasks.base import Task
+from transductor.tasks.sampling import coins, repeated
+
+__all__ = ["BaseValue"]
+
+
+@final
+@configuration
+@dataclass(frozen=True)
+class BaseValue(Task):
+    """Tokens are digits; the label at t is the value of the first t digits divided by ``base**t``, in [0, 1).
+
+    Float64 rounds it once; so many of the largest digits in a row are 1, as 0.999… is.
+
+    Args:
+        base: Number of digits, at least two.
+        most_significant_first: Whether the numeral is written as people do (the label is then 0.d₁d₂…dₜ), or from its
+            last digit.
+    """
+
+    base: int = 2
+    most_significant_first: bool = True
+    output_kind: ClassVar[Literal["class", "real"]] = "real"
+    coin: ClassVar[str] = "a digit other than zero; those are equally likely"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.base, int) or isinstance(self.base, bool) or self.base < 2:
+            raise ValueError(f"base must be an integer of at least two; got {self.base!r}")
+        one_of("most_significant_first", self.most_significant_first, (True, False))
+
+    @property
+    def name(self) -> str:
+        """``base-b value``, and the order where it is not people's."""
+        return f"base-{self.base} value" + ("" if self.most_significant_first else ", last digit first")
+
+    @property
+    def vocab_size(self) -> int:
+        """The digits."""
+        return self.base
+
+    @property
+    def output_size(self) -> int:
+        """One real number."""
+        return 1
+
+    @property
+    def chance(self) -> float:
+        """Mean squared error of the best constant, one half, on long numerals of even digits."""
+        return 1 / 12
+
+    def automaton(self) -> None:
+        """No finite machine; see :meth:`series`."""
+        return
+
+    def series(self) -> WeightedAutomaton:
+        """The weighted automaton, of two states, that gives the value itself; its letters are the digits."""
+        if self.most_significant_first:
+            matrices = [[[1, 0], [digit, self.base]] for digit in range(self.base)]
+        else:
+            matrices = [[[self.base, 0], [digit, 1]] for digit in range(self.base)]
+        return WeightedAutomaton([1, 0], matrices, [0, 1], tuple(range(self.base)))
+
+    def integers(self, tokens: Tensor) -> NDArray[Any]:
+        """The values themselves, ``(B, T)`` Python integers: exact at any length."""
+        digits_TB = tokens.numpy().astype(object).T
+        values_TB = np.empty_like(digits_TB)
+        value_B, place_value = np.zeros(digits_TB.shape[1:], dtype=object), 1
+        for time, digit_B in enumerate(digits_TB):
+            if self.most_significant_first:
+                value_B = value_B * self.base + digit_B
+            else:
+                value_B = value_B + digit_B * place_value
+                place_value *= self.base
+            values_TB[time] = value_B
+        return values_TB.T
+
+    def _drawn(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
+        if bias is None:
+            return torch.randint(0, self.base, (batch_size, length), generator=generator)
+        digits = torch.randint(1, self.base, (batch_size, length), generator=generator)
+        return digits * coins(batch_size, length, generator, bias)
+
+    def _labels(self, tokens: Tensor) -> Tensor:
+        digits = tokens.double()
+        if self.most_significant_first:
+            exponents = -torch.arange(1, tokens.shape[1] + 1, dtype=torch.float64)
+            return (digits * self.base**exponents).cumsum(1)
+        values, value = torch.empty_like(digits), digits.new_zeros(len(digits))
+        for time in range(tokens.shape[1]):
+            value = (value + digits[:, time]) / self.base  # a contraction: rounding errors die out
+            values[:, time] = value
+        return values
+
+    def _families(self, length: int) -> dict[str, Sequence[int]]:
+        top = self.base - 1
+        return {
+            "all zeros": [0] * length,
+            "all largest": [top] * length,
+            "largest, then zeros": [top] + [0] * (length - 1),
+            "zeros, then one": [0] * (length - 1) + [1],
+            "alternating": repeated((0, top), length),
+        }

@@ -1,0 +1,132 @@
+"""Boolean formulas of bounded depth, evaluated as their brackets close."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar, TypeAlias, final
+
+import torch
+from torch import Tensor
+
+from transductor.configuration import configuration
+from transductor.notation import check_positive
+from transductor.tasks.base import AutomatonTask
+from transductor.tasks.moore import IGNORED, MooreMachine
+from transductor.tasks.sampling import coins, repeated
+
+__all__ = ["BooleanFormula"]
+
+FALSE, TRUE, AND, OR, XOR, CLOSE = range(6)
+DEEPEST = 4  # 6^depth stacks
+
+
+@final
+@configuration
+@dataclass(frozen=True)
+class BooleanFormula(AutomatonTask):
+    """Letters: 0, 1, the brackets ``(and``, ``(or``, ``(xor``, and ``)``; any number of arguments in between.
+
+    The label at ``)`` is the value of the formula it closes, and that of a 0 or 1 outside all brackets is itself;
+    other letters have none.  Negation is ``(xor 1 x)``; without arguments, and is 1 while or and xor are 0.  After a
+    bracket deeper than ``depth``, or one that closes nothing, there are no labels.  A sampled sequence is one formula.
+    """
+
+    depth: int = 3
+    coin: ClassVar[str] = "a 1 among the constants"
+
+    def __post_init__(self) -> None:
+        check_positive("depth", self.depth)
+        if self.depth > DEEPEST:
+            raise ValueError(f"depth must be at most {DEEPEST}; got {self.depth}")
+
+    @property
+    def name(self) -> str:
+        """``Boolean formulas of depth d``."""
+        return f"Boolean formulas of depth {self.depth}"
+
+    @property
+    def vocab_size(self) -> int:
+        """Two constants, three opening brackets, one that closes."""
+        return 6
+
+    @property
+    def output_size(self) -> int:
+        """False and true."""
+        return 2
+
+    def automaton(self) -> MooreMachine:
+        """The open brackets, each with the value of its arguments so far."""
+        return _machine(self.depth)
+
+    def _drawn(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
+        tokens = coins(batch_size, length, generator, bias)
+        if length == 1:
+            return tokens
+        opening = torch.randint(AND, CLOSE, (batch_size, length), generator=generator)
+        opens = coins(batch_size, length, generator, 0.3).bool()
+        closes = coins(batch_size, length, generator, 0.3).bool()
+        tokens[:, 0] = opening[:, 0]
+        open_now = torch.ones(batch_size, dtype=torch.long)
+        for time in range(1, length):
+            left = length - time
+            must_close = open_now == left
+            may_open = opens[:, time] & (open_now < self.depth) & (open_now + 2 <= left)
+            may_close = closes[:, time] & (open_now > 1) & ~may_open
+            close = must_close | may_close
+            tokens[:, time] = torch.where(may_open, opening[:, time], tokens[:, time])
+            tokens[:, time] = torch.where(close, CLOSE, tokens[:, time])
+            open_now = open_now + may_open.long() - close.long()
+        return tokens
+
+    def _families(self, length: int) -> dict[str, Sequence[int]]:
+        if length == 1:
+            return {"true": [TRUE], "false": [FALSE]}
+        inside = length - 2
+        deep = min(self.depth, length // 2)
+        nested = [*repeated((XOR, AND), deep), *[TRUE] * (length - 2 * deep), *[CLOSE] * deep]
+        pairs = [AND, TRUE, CLOSE, FALSE] if self.depth > 1 else [TRUE, FALSE]
+        whole = inside // len(pairs) * len(pairs)
+        return {
+            "and of ones": [AND, *[TRUE] * inside, CLOSE],
+            "and of ones but the first": [AND, *[FALSE, *[TRUE] * inside][:inside], CLOSE],
+            "or of zeros": [OR, *[FALSE] * inside, CLOSE],
+            "or of zeros but the first": [OR, *[TRUE, *[FALSE] * inside][:inside], CLOSE],
+            "xor of ones": [XOR, *[TRUE] * inside, CLOSE],
+            "deepest nesting": nested,
+            "many short brackets": [XOR, *repeated(pairs, whole), *[TRUE] * (inside - whole), CLOSE],
+        }
+
+
+# Open brackets with the values of their arguments so far, and the label; None when the brackets are wrong.
+_Stack: TypeAlias = tuple[tuple[int, int], ...]
+_State: TypeAlias = tuple[_Stack, int] | None
+
+
+@cache
+def _machine(depth: int) -> MooreMachine:
+    def step(state: _State, letter: int) -> _State:
+        if state is None:
+            return None
+        stack = state[0]
+        if letter <= TRUE:
+            return _with_argument(stack, letter), IGNORED if stack else letter
+        if letter < CLOSE:
+            return ((*stack, (letter, int(letter == AND))), IGNORED) if len(stack) < depth else None
+        if not stack:
+            return None
+        value = stack[-1][1]
+        return _with_argument(stack[:-1], value), value
+
+    start: _State = ((), IGNORED)
+    return MooreMachine.explored(start, 6, step, lambda state: IGNORED if state is None else state[1])
+
+
+def _with_argument(stack: _Stack, argument: int) -> _Stack:
+    """One more argument of the innermost open bracket."""
+    if not stack:
+        return stack
+    gate, value = stack[-1]
+    result = {AND: value & argument, OR: value | argument, XOR: value ^ argument}[gate]
+    return (*stack[:-1], (gate, result))

@@ -1,0 +1,64 @@
+"""Whether the ones so far are odd in number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from transductor.automata.library import machine
+from transductor.configuration import configuration
+from transductor.tasks.base import Task
+from transductor.tasks.moore import MooreMachine
+from transductor.tasks.sampling import binary_families, coins
+
+__all__ = ["Parity"]
+
+
+@final
+@configuration
+@dataclass(frozen=True)
+class Parity(Task):
+    """Binary tokens; the label at t is one where the ones up to and including t are odd in number."""
+
+    coin: ClassVar[str] = "a one"
+
+    @property
+    def name(self) -> str:
+        """``parity``."""
+        return "parity"
+
+    @property
+    def vocab_size(self) -> int:
+        """Zero and one."""
+        return 2
+
+    @property
+    def output_size(self) -> int:
+        """Even and odd."""
+        return 2
+
+    def automaton(self) -> MooreMachine:
+        """Two states."""
+        return _machine()
+
+    def _drawn(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
+        return coins(batch_size, length, generator, bias)
+
+    def _labels(self, tokens: Tensor) -> Tensor:
+        return tokens.cumsum(1) % 2
+
+    def _families(self, length: int) -> dict[str, Sequence[int]]:
+        # A single one must be remembered to the end; its absence is the same word but for one letter.
+        return {**binary_families(length), "one, then zeros": [1] + [0] * (length - 1)}
+
+
+@cache
+def _machine() -> MooreMachine:
+    dfa = machine("parity").dfa
+    assert dfa is not None
+    return MooreMachine.from_dfa(dfa)
