@@ -18,6 +18,7 @@ __all__ = [
     "check_token_ids",
     "one_of",
     "readable",
+    "vmapped",
     "working_dtype",
 ]
 
@@ -52,10 +53,15 @@ def one_of(argument: str, value: object, allowed: Iterable[object]) -> None:
 def readable(values: Tensor) -> bool:
     """Whether values may be looked at to refuse bad ones.
 
-    Not inside a compiled graph, which cannot branch on them, and not on an accelerator, which would have to be waited
-    for at every call.
+    Not inside a compiled graph or a vmapped function, which cannot branch on them, and not on an accelerator, which
+    would have to be waited for at every call.
     """
-    return values.device.type == "cpu" and not torch.compiler.is_compiling()
+    return values.device.type == "cpu" and not torch.compiler.is_compiling() and not vmapped(values)
+
+
+def vmapped(*values: Tensor | None) -> bool:
+    """Whether any of these stands for many at once, inside ``torch.func.vmap``."""
+    return any(value is not None and torch._C._functorch.is_batchedtensor(value) for value in values)
 
 
 def check_positive(argument: str, value: object) -> None:

@@ -59,6 +59,17 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None
 _product.register_autograd(_differentiate, setup_context=_remember)
 
 
+@_product.register_vmap
+def _(info: Any, in_dims: tuple[int | None, int | None], left: Tensor, right: Tensor) -> tuple[Tensor, int]:
+    factors = [left, right]
+    rank = max(value.ndim - (dim is not None) for value, dim in zip(factors, in_dims, strict=True))
+    for place, dim in enumerate(in_dims):
+        if dim is not None:  # the new dimension in front of as many as the other factor has
+            value = factors[place].movedim(dim, 0)
+            factors[place] = value.reshape(len(value), *[1] * (rank + 1 - value.ndim), *value.shape[1:])
+    return torch.ops.transductor.product(*factors), 0
+
+
 def precise_spectral_norm(matrices: Tensor) -> Tensor:
     """``‖M‖₂`` of ``(..., N, M)``, and its gradient ``u vᵀ``, in the precision of the matrices."""
     return cast(Tensor, torch.ops.transductor.spectral_norm(matrices))
@@ -82,3 +93,8 @@ def _differentiate_norm(ctx: Any, grad: Tensor) -> Tensor:
 _spectral_norm.register_autograd(
     _differentiate_norm, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
 )
+
+
+@_spectral_norm.register_vmap
+def _(info: Any, in_dims: tuple[int], matrices: Tensor) -> tuple[Tensor, int]:
+    return torch.ops.transductor.spectral_norm(matrices.movedim(in_dims[0], 0)), 0

@@ -113,3 +113,11 @@ def _differentiate(ctx: Any, grad: Tensor | None, to_rotations: Tensor | None) -
 
 
 _cayley.register_autograd(_differentiate, setup_context=_remember)
+
+
+@_cayley.register_vmap
+def _(
+    info: Any, in_dims: tuple[int, None], skews: Tensor, squared: bool
+) -> tuple[tuple[Tensor, Tensor], tuple[int, int | None]]:
+    found = torch.ops.transductor.cayley(skews.movedim(in_dims[0], 0), squared)
+    return found, (0, 0 if squared else None)

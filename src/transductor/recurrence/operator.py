@@ -162,6 +162,30 @@ def _differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | Non
 _scan.register_autograd(_differentiate, setup_context=_remember)
 
 
+@_scan.register_vmap
+def _(info: Any, in_dims: tuple[int | None, ...], *given: Any) -> tuple[tuple[Tensor, ...], tuple[int | None, ...]]:
+    """Many scans as one: their rows side by side, each with its own part of one long table."""
+    *operands, engine = given
+    size = info.batch_size
+    matrices, tokens, bias, initial, mask, offsets = (
+        None if value is None else value.movedim(dim, 0) if dim is not None else value.expand(size, *value.shape)
+        for value, dim in zip(operands, in_dims, strict=False)
+    )
+    if offsets is not None:
+        raise NotImplementedError("vmap over packed documents: give cu_seqlens outside of vmap")
+    assert matrices is not None
+    if tokens is not None:
+        symbols = matrices.shape[1]
+        shift = symbols * torch.arange(size, device=tokens.device)[:, None, None]
+        known = (tokens >= 0) & (tokens < symbols)
+        tokens = torch.where(known, tokens + shift, size * symbols)  # an unknown token must not be somebody else's
+    folded = (None if value is None else value.flatten(0, 1) for value in (matrices, tokens, bias, initial, mask))
+    states, *products = torch.ops.transductor.scan(*folded, None, engine)
+    if engine != "triton":
+        return (states.unflatten(0, (size, -1)), *products), (0, None, None)
+    return tuple(each.unflatten(0, (size, -1)) for each in (states, *products)), (0, 0, 0)
+
+
 def _starts(offsets: Tensor | None, matrices: Tensor, tokens: Tensor | None) -> Tensor | None:
     """For every position of a packed row the document that begins there, else -1: ``(T)`` int32."""
     if offsets is None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from transductor.kernels import cpu
 from transductor.kernels.plan import LARGEST_STATE, TRITON_FOUND
 from transductor.kernels.precise import full_precision
-from transductor.notation import one_of
+from transductor.notation import one_of, vmapped
 from transductor.recurrence.arguments import check_tensor, checked_problem
 from transductor.recurrence.chunked import chunked
 from transductor.recurrence.kogge_stone import kogge_stone
@@ -167,7 +167,8 @@ def _run(
             _check_backend(backend, problem)
         if backend != "triton":  # which widens what it reads
             problem = replace(problem, matrices=problem.matrices.to(problem.initial.dtype))
-        if backend == "chunked" and torch.compiler.is_compiling():
+        operands = problem.matrices, problem.tokens, problem.bias, problem.initial, problem.mask
+        if backend == "chunked" and (torch.compiler.is_compiling() or vmapped(*operands)):
             states = kernel_scan(problem, "chunked")
         else:
             states = BACKENDS[backend](problem)

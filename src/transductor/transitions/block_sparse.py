@@ -50,6 +50,7 @@ class BlockSparseTransitions(CappedFamily):
         )
         allowed = self.pattern()
         self.register_buffer("allowed", allowed, persistent=False)
+        self.register_buffer("places", allowed.flatten().nonzero().squeeze(-1), persistent=False)
         # Per row, the columns it hears, padded with repeats that are masked away.
         width = int(allowed.sum(-1).max())
         heard = torch.argsort(allowed.long(), dim=-1, descending=True, stable=True)[:, :width]
@@ -71,9 +72,9 @@ class BlockSparseTransitions(CappedFamily):
 
     def chart(self, raw: Tensor) -> Tensor:
         """Entries placed in their blocks."""
-        matrix = raw.new_zeros(*raw.shape[:-1], self.state_dim, self.state_dim)
-        matrix[..., self.get_buffer("allowed")] = raw
-        return spectrally_capped(matrix, self.spectral_cap)
+        entries = raw.new_zeros(*raw.shape[:-1], self.state_dim**2)
+        entries = entries.scatter(-1, self.get_buffer("places").expand(raw.shape), raw)
+        return spectrally_capped(entries.unflatten(-1, (self.state_dim, self.state_dim)), self.spectral_cap)
 
     def factors(self, raw: Tensor) -> tuple[Tensor, ...]:
         """Entries by row ``(..., D, most a row hears)``."""
