@@ -4,6 +4,7 @@ from transductor.training.evaluation import Accuracy, Score, evaluate, evaluate_
 from transductor.training.examples import DataError, Examples, FileData, Vocabulary
 from transductor.training.loop import train
 from transductor.training.settings import Annealing, Curriculum, TrainingSettings
+from transductor.training.together import train_together
 from transductor.training.trainer import Trainer, TrainingError, TrainingPoint
 
 __all__ = [
@@ -23,4 +24,5 @@ __all__ = [
     "evaluate_on",
     "score",
     "train",
+    "train_together",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,7 @@ from transductor.tasks import Task
 from transductor.training.examples import DataError, FileData
 from transductor.training.settings import TrainingSettings
 
-__all__ = ["Trainer", "TrainingError", "TrainingPoint"]
+__all__ = ["Trainer", "TrainingError", "TrainingPoint", "labelled_loss", "parameter_groups"]
 
 _BUNDLE: Final = Bundle(
     "transductor-training", 1, "training.json", "state", ("settings", "source", "model", "step", "length")
@@ -64,8 +64,9 @@ class Trainer:
         self.length = settings.curriculum.start if settings.curriculum else settings.length
         self.points: list[TrainingPoint] = []
         self.generator = torch.Generator().manual_seed(settings.seed)
+        named = ((name, weight, weight.ndim >= 2) for name, weight in model.named_parameters())
         kind = torch.optim.AdamW if settings.optimiser == "adamw" else torch.optim.Adam
-        self.optimiser = kind(_groups(model, settings), lr=settings.learning_rate)
+        self.optimiser = kind(parameter_groups(named, settings), lr=settings.learning_rate)
         self._peaks = [float(group["lr"]) for group in self.optimiser.param_groups]
 
     @property
@@ -87,7 +88,7 @@ class Trainer:
         assert tokens is not None
         assert labels is not None
         logits = self.model(tokens) if lengths is None else self.model(tokens, lengths=lengths)
-        loss = _loss(logits, labels, settings.label_smoothing)
+        loss = labelled_loss(logits, labels, settings.label_smoothing)
         value = loss.item()
         self._check_loss(value)
         self.optimiser.zero_grad(set_to_none=True)
@@ -248,7 +249,7 @@ class Trainer:
             self.model.eval()
 
 
-def _loss(logits: Tensor, labels: Tensor, label_smoothing: float) -> Tensor:
+def labelled_loss(logits: Tensor, labels: Tensor, label_smoothing: float) -> Tensor:
     """Cross-entropy of the classes, or squared error of the numbers, over the positions that have a label."""
     if labels.is_floating_point():
         there = ~labels.isnan()
@@ -266,18 +267,21 @@ def _accuracy(logits: Tensor, labels: Tensor) -> float:
     return (right.sum() / counted.sum().clamp_min(1)).item()
 
 
-def _groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
-    """Decayed weights, others, and the rational head's own group where it has its own learning rate."""
-    decayed: list[nn.Parameter] = []
-    kept: list[nn.Parameter] = []
-    head: list[nn.Parameter] = []
-    for name, parameter in model.named_parameters():
+def parameter_groups(named: Iterable[tuple[str, Tensor, bool]], settings: TrainingSettings) -> list[dict[str, Any]]:
+    """Decayed weights, others, and the rational head's own group where it has its own learning rate.
+
+    ``named``: name, tensor, and whether one model's part of it is a matrix.
+    """
+    decayed: list[Tensor] = []
+    kept: list[Tensor] = []
+    head: list[Tensor] = []
+    for name, parameter, matrix in named:
         if not parameter.requires_grad:
             continue
         if "rational_head" in name:
             (kept if settings.head_learning_rate is None else head).append(parameter)
         else:
-            (decayed if parameter.ndim >= 2 else kept).append(parameter)
+            (decayed if matrix else kept).append(parameter)
     groups: list[dict[str, Any]] = [
         {"params": decayed, "weight_decay": settings.weight_decay if settings.optimiser == "adamw" else 0.0},
         {"params": kept, "weight_decay": 0.0},
