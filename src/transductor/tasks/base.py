@@ -12,9 +12,9 @@ from torch import Tensor
 
 from transductor.notation import check_positive, check_token_ids
 from transductor.tasks.moore import IGNORED, MooreMachine
-from transductor.tasks.sampling import check_probability
+from transductor.tasks.sampling import check_probability, coins
 
-__all__ = ["AutomatonTask", "Task"]
+__all__ = ["AutomatonTask", "CoinTask", "Task"]
 
 
 @dataclass(frozen=True)
@@ -140,3 +140,19 @@ class AutomatonTask(Task):
     @final
     def _labels(self, tokens: Tensor) -> Tensor:
         return self.automaton().labels(tokens)
+
+
+class CoinTask(Task):
+    """A task over zeros and ones, drawn as coins."""
+
+    coin: ClassVar[str] = "a one"
+
+    @property
+    @final
+    def vocab_size(self) -> int:
+        """Zero and one."""
+        return 2
+
+    @final
+    def _drawn(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
+        return coins(batch_size, length, generator, bias)

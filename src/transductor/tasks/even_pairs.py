@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar, final
+from typing import final
 
-import torch
 from torch import Tensor
 
 from transductor.configuration import configuration
-from transductor.tasks.base import Task
+from transductor.tasks.base import CoinTask
 from transductor.tasks.moore import IGNORED, MooreMachine
-from transductor.tasks.sampling import binary_families, coins
+from transductor.tasks.sampling import binary_families
 
 __all__ = ["EvenPairs"]
 
@@ -21,20 +20,13 @@ __all__ = ["EvenPairs"]
 @final
 @configuration
 @dataclass(frozen=True)
-class EvenPairs(Task):
+class EvenPairs(CoinTask):
     """Binary tokens; the label at t is one where the factors 01 and 10 up to t are even in number."""
-
-    coin: ClassVar[str] = "a one"
 
     @property
     def name(self) -> str:
         """``even pairs``."""
         return "even pairs"
-
-    @property
-    def vocab_size(self) -> int:
-        """Zero and one."""
-        return 2
 
     @property
     def output_size(self) -> int:
@@ -44,9 +36,6 @@ class EvenPairs(Task):
     def automaton(self) -> MooreMachine:
         """The first and the last letter; five states."""
         return _machine()
-
-    def _drawn(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
-        return coins(batch_size, length, generator, bias)
 
     def _labels(self, tokens: Tensor) -> Tensor:
         return (tokens == tokens[:, :1]).long()

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar, final
+from typing import final
 
-import torch
 from torch import Tensor
 
 from transductor.configuration import configuration
 from transductor.notation import check_positive
-from transductor.tasks.base import Task
+from transductor.tasks.base import CoinTask
 from transductor.tasks.moore import MooreMachine
-from transductor.tasks.sampling import binary_families, coins
+from transductor.tasks.sampling import binary_families
 
 __all__ = ["ModularCounting"]
 
@@ -22,11 +21,10 @@ __all__ = ["ModularCounting"]
 @final
 @configuration
 @dataclass(frozen=True)
-class ModularCounting(Task):
+class ModularCounting(CoinTask):
     """Binary tokens; the label at t is the number of ones up to and including t, modulo ``modulus``."""
 
     modulus: int = 5
-    coin: ClassVar[str] = "a one"
 
     def __post_init__(self) -> None:
         check_positive("modulus", self.modulus)
@@ -37,11 +35,6 @@ class ModularCounting(Task):
         return f"mod-{self.modulus} counting"
 
     @property
-    def vocab_size(self) -> int:
-        """Zero and one."""
-        return 2
-
-    @property
     def output_size(self) -> int:
         """The residues."""
         return self.modulus
@@ -49,9 +42,6 @@ class ModularCounting(Task):
     def automaton(self) -> MooreMachine:
         """One state per residue."""
         return _machine(self.modulus)
-
-    def _drawn(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
-        return coins(batch_size, length, generator, bias)
 
     def _labels(self, tokens: Tensor) -> Tensor:
         return tokens.cumsum(1) % self.modulus

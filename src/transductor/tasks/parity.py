@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar, final
+from typing import final
 
-import torch
 from torch import Tensor
 
 from transductor.automata.library import machine
 from transductor.configuration import configuration
-from transductor.tasks.base import Task
+from transductor.tasks.base import CoinTask
 from transductor.tasks.moore import MooreMachine
-from transductor.tasks.sampling import binary_families, coins
+from transductor.tasks.sampling import binary_families
 
 __all__ = ["Parity"]
 
@@ -22,20 +21,13 @@ __all__ = ["Parity"]
 @final
 @configuration
 @dataclass(frozen=True)
-class Parity(Task):
+class Parity(CoinTask):
     """Binary tokens; the label at t is one where the ones up to and including t are odd in number."""
-
-    coin: ClassVar[str] = "a one"
 
     @property
     def name(self) -> str:
         """``parity``."""
         return "parity"
-
-    @property
-    def vocab_size(self) -> int:
-        """Zero and one."""
-        return 2
 
     @property
     def output_size(self) -> int:
@@ -45,9 +37,6 @@ class Parity(Task):
     def automaton(self) -> MooreMachine:
         """Two states."""
         return _machine()
-
-    def _drawn(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
-        return coins(batch_size, length, generator, bias)
 
     def _labels(self, tokens: Tensor) -> Tensor:
         return tokens.cumsum(1) % 2
