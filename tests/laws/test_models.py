@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.comparison import assert_same
 from transductor.configuration import from_json, to_json
-from transductor.heads import RationalHead, UniversalHead
+from transductor.heads import LookbackHead, RationalHead, UniversalHead
 from transductor.model import (
     LSTM,
     BackboneConfig,
@@ -20,6 +20,7 @@ from transductor.model import (
     LinearRNN,
     NoAttention,
     NoPositions,
+    RationalReadout,
     RationalTransductor,
     RelativePositions,
     RotaryPositions,
@@ -79,6 +80,11 @@ MODELS = {
         UniversalHead(vocab_size=V, orthogonal_dim=3, stochastic_dim=2), backbone(), injection="input"
     ),
     "transductor-ignored-head": lambda: RationalTransductor(tokens_head(), backbone(), injection="none"),
+    "transductor-lookback": lambda: RationalTransductor(
+        LookbackHead(OrthogonalTransitions(vocab_size=V, state_dim=4)), backbone()
+    ),
+    "readout": lambda: RationalReadout(tokens_head(), OUT),
+    "readout-lookback": lambda: RationalReadout(LookbackHead(StochasticTransitions(vocab_size=V, state_dim=3)), OUT),
     "linear-stack": lambda: StackedTransductor([tokens_head(), tokens_head()], backbone()),
     "nonlinear-stack": lambda: StackedTransductor([features_head(), features_head()], backbone()),
     "mixed-stack": lambda: StackedTransductor([tokens_head(), features_head()], backbone("rotary", "window")),

@@ -27,6 +27,7 @@ from transductor.automata.formats import AutomatonFormatError, read, write
 from transductor.automata.hankel_block import HankelBlock, hankel
 from transductor.automata.library import machine
 from transductor.automata.logic import mso
+from transductor.automata.moore import IGNORED, MooreMachine
 from transductor.automata.reduction import (
     Equivalence,
     RankWarning,
@@ -45,12 +46,14 @@ from transductor.automata.weights import WEIGHTS, Weights
 
 __all__ = [
     "DFA",
+    "IGNORED",
     "NFA",
     "WEIGHTS",
     "AutomatonFormatError",
     "Equivalence",
     "HankelBlock",
     "LearnedAutomaton",
+    "MooreMachine",
     "OutsideFragment",
     "RankWarning",
     "Reduction",

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from typing import Final
 
+from transductor.heads.lookback import LookbackHead
 from transductor.heads.random_features import RandomFeatureHead
 from transductor.heads.rational import HeadConfig, HeadState, RationalHead
 from transductor.heads.universal import UniversalHead
 from transductor.notation import one_of
 from transductor.transitions import build_family
 
-__all__ = ["HEADS", "HeadConfig", "HeadState", "RandomFeatureHead", "RationalHead", "UniversalHead", "build_head"]
+__all__ = [
+    "HEADS",
+    "HeadConfig",
+    "HeadState",
+    "LookbackHead",
+    "RandomFeatureHead",
+    "RationalHead",
+    "UniversalHead",
+    "build_head",
+]
 
 HEADS: Final[dict[str, type[RationalHead]]] = {
-    head.name: head for head in (RationalHead, UniversalHead, RandomFeatureHead)
+    head.name: head for head in (RationalHead, LookbackHead, UniversalHead, RandomFeatureHead)
 }
 
 

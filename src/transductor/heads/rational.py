@@ -78,6 +78,11 @@ class RationalHead(nn.Module):
         return self.transitions.state_dim
 
     @property
+    def output_dim(self) -> int:
+        """Numbers per position that leave the head: D, unless it shows more than its state."""
+        return self.state_dim
+
+    @property
     def config(self) -> HeadConfig:
         """How to build this head again."""
         return HeadConfig(self.name, self.transitions.spec(), self.backend)

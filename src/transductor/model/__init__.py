@@ -13,6 +13,7 @@ from transductor.model.positions import (
     RotaryPositions,
     SinusoidalPositions,
 )
+from transductor.model.rational_readout import RationalReadout, ReadoutConfig, ReadoutState
 from transductor.model.stacked import StackedConfig, StackedState, StackedTransductor
 from transductor.model.storage import CheckpointError, build, load, save
 from transductor.model.transductor import RationalTransductor, TransductorConfig, TransductorState
@@ -32,7 +33,10 @@ __all__ = [
     "LinearRNNState",
     "NoAttention",
     "NoPositions",
+    "RationalReadout",
     "RationalTransductor",
+    "ReadoutConfig",
+    "ReadoutState",
     "RelativePositions",
     "RotaryPositions",
     "ScoreTerms",

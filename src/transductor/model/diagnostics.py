@@ -58,7 +58,7 @@ def interaction_matrices(model: RationalTransductor) -> Tensor:
     for layer in range(len(model.backbone.blocks)):
         attention, norm = _attention_of(model, layer)
         projection = model.injection.projection(layer)
-        heads, dim = attention.attention_heads, model.rational_head.state_dim
+        heads, dim = attention.attention_heads, model.rational_head.output_dim
         if projection is None:
             found.append(norm.weight.new_zeros(heads, dim, dim))
             continue

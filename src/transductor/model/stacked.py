@@ -68,7 +68,7 @@ class StackedTransductor(SequenceModel[StackedState]):
                 )
         self.rational_heads = nn.ModuleList(heads)
         self.inputs = nn.ModuleList(nn.Linear(backbone.width, head.state_dim, bias=False) for head in heads)
-        self.injections = nn.ModuleList(build_injection("deep", head.state_dim, backbone.width, 1) for head in heads)
+        self.injections = nn.ModuleList(build_injection("deep", head.output_dim, backbone.width, 1) for head in heads)
         self.backbone = Backbone(backbone)
 
     @property

@@ -14,6 +14,7 @@ from transductor.model.base import SequenceModel
 from transductor.model.bundle import Bundle, CheckpointError
 from transductor.model.linear_rnn import LinearRNN, LinearRNNConfig
 from transductor.model.lstm import LSTM, LSTMConfig
+from transductor.model.rational_readout import RationalReadout, ReadoutConfig
 from transductor.model.stacked import StackedConfig, StackedTransductor
 from transductor.model.transductor import RationalTransductor, TransductorConfig
 from transductor.model.transformer import Transformer
@@ -34,6 +35,8 @@ def build(config: Any) -> Saveable:
             return RationalTransductor(build_head(config.head), config.backbone, injection=config.injection)
         case StackedConfig():
             return StackedTransductor([build_head(head) for head in config.heads], config.backbone)
+        case ReadoutConfig():
+            return RationalReadout(build_head(config.head), config.output_size)
         case BackboneConfig():
             return Transformer(config)
         case LSTMConfig():

@@ -62,7 +62,7 @@ class RationalTransductor(SequenceModel[TransductorState]):
                 f"{head.transitions.extra_repr()}"
             )
         self.rational_head = head
-        self.injection = build_injection(injection, head.state_dim, backbone.width, backbone.layers)
+        self.injection = build_injection(injection, head.output_dim, backbone.width, backbone.layers)
         self.backbone = Backbone(backbone)
 
     @property

@@ -1,5 +1,6 @@
 """A language, its sampler, its judge.  Names no network."""
 
+from transductor.automata.moore import IGNORED, MooreMachine
 from transductor.tasks.associative_recall import AssociativeRecall
 from transductor.tasks.base import AutomatonTask, Task
 from transductor.tasks.base_value import BaseValue
@@ -12,7 +13,6 @@ from transductor.tasks.group_word_problem import GroupWordProblem
 from transductor.tasks.long_addition import LongAddition
 from transductor.tasks.modular_arithmetic import ModularArithmetic, ModularArithmeticLeftToRight
 from transductor.tasks.modular_counting import ModularCounting
-from transductor.tasks.moore import IGNORED, MooreMachine
 from transductor.tasks.parity import Parity
 from transductor.tasks.registry import TASKS, task_named
 from transductor.tasks.text_addition import TextAddition

@@ -10,8 +10,8 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor
 
+from transductor.automata.moore import IGNORED, MooreMachine
 from transductor.notation import check_positive, check_token_ids
-from transductor.tasks.moore import IGNORED, MooreMachine
 from transductor.tasks.sampling import check_probability, coins
 
 __all__ = ["AutomatonTask", "CoinTask", "Task"]

@@ -10,10 +10,10 @@ from typing import ClassVar, TypeAlias, final
 import torch
 from torch import Tensor
 
+from transductor.automata.moore import IGNORED, MooreMachine
 from transductor.configuration import configuration
 from transductor.notation import check_positive
 from transductor.tasks.base import AutomatonTask
-from transductor.tasks.moore import IGNORED, MooreMachine
 from transductor.tasks.sampling import coins, repeated
 
 __all__ = ["BooleanFormula"]

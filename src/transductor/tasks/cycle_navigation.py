@@ -10,10 +10,10 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from transductor.automata.moore import MooreMachine
 from transductor.configuration import configuration
 from transductor.notation import check_positive
 from transductor.tasks.base import Task
-from transductor.tasks.moore import MooreMachine
 from transductor.tasks.sampling import coins, repeated
 
 __all__ = ["CycleNavigation"]

@@ -9,9 +9,9 @@ from typing import final
 
 from torch import Tensor
 
+from transductor.automata.moore import IGNORED, MooreMachine
 from transductor.configuration import configuration
 from transductor.tasks.base import CoinTask
-from transductor.tasks.moore import IGNORED, MooreMachine
 from transductor.tasks.sampling import binary_families
 
 __all__ = ["EvenPairs"]

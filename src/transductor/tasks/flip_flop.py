@@ -10,9 +10,9 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from transductor.automata.moore import IGNORED, MooreMachine
 from transductor.configuration import configuration
 from transductor.tasks.base import AutomatonTask, Task
-from transductor.tasks.moore import IGNORED, MooreMachine
 from transductor.tasks.sampling import check_probability, coins, framed, latest, repeated
 
 __all__ = ["FlipFlop", "FlipFlopWithUndo"]

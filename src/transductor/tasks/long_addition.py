@@ -10,10 +10,10 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from transductor.automata.moore import IGNORED, MooreMachine
 from transductor.configuration import configuration
 from transductor.notation import one_of
 from transductor.tasks.base import Task
-from transductor.tasks.moore import IGNORED, MooreMachine
 from transductor.tasks.sampling import coins, latest, repeated
 
 __all__ = ["LongAddition"]

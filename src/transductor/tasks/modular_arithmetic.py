@@ -10,9 +10,9 @@ from typing import TypeAlias, final
 import torch
 from torch import Tensor
 
+from transductor.automata.moore import IGNORED, MooreMachine
 from transductor.configuration import configuration
 from transductor.tasks.base import AutomatonTask
-from transductor.tasks.moore import IGNORED, MooreMachine
 from transductor.tasks.sampling import repeated
 
 __all__ = ["ModularArithmetic", "ModularArithmeticLeftToRight"]

@@ -10,9 +10,9 @@ from typing import final
 from torch import Tensor
 
 from transductor.automata.library import machine
+from transductor.automata.moore import MooreMachine
 from transductor.configuration import configuration
 from transductor.tasks.base import CoinTask
-from transductor.tasks.moore import MooreMachine
 from transductor.tasks.sampling import binary_families
 
 __all__ = ["Parity"]

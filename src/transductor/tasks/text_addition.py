@@ -9,10 +9,10 @@ from typing import final
 import torch
 from torch import Tensor
 
+from transductor.automata.moore import IGNORED
 from transductor.configuration import configuration
 from transductor.notation import one_of
 from transductor.tasks.base import Task
-from transductor.tasks.moore import IGNORED
 from transductor.tasks.sampling import first_place, latest
 
 __all__ = ["TextAddition"]

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from transductor.automata.library import machine
+from transductor.automata.moore import MooreMachine
 from transductor.configuration import configuration
 from transductor.notation import one_of
 from transductor.tasks.base import AutomatonTask
-from transductor.tasks.moore import MooreMachine
 from transductor.tasks.sampling import binary_families, coins
 
 __all__ = ["Tomita"]

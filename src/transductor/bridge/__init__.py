@@ -1,0 +1,1 @@
+"""Between automata and models: compile, extract, harden, certify."""
