@@ -24,7 +24,7 @@ SETTINGS = TrainingSettings(steps=12, length=9, batch_size=4)
 VARIANTS = {
     "plain": SETTINGS,
     "adam": replace(SETTINGS, optimiser="adam", schedule="linear", warmup=3, clipping="per_tensor"),
-    "curriculum": replace(SETTINGS, curriculum=Curriculum(start=2, threshold=0.01, mixed=True)),
+    "curriculum": replace(SETTINGS, curriculum=Curriculum(start=2, threshold=0.01), shortest=1),
     "double": replace(SETTINGS, double=True, head_learning_rate=1e-3, schedule="constant", clipping="none"),
 }
 

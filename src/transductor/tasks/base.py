@@ -66,6 +66,11 @@ class Task(ABC):
     def automaton(self) -> MooreMachine | None:
         """The finite machine that gives the truth, where one of reasonable size exists."""
 
+    def unit(self, length: int) -> Tensor | None:
+        """What errors of real labels are divided by, ``(T,)`` float64; ``None`` where that is one everywhere."""
+        del length
+        return None
+
     @final
     def sample(self, batch_size: int, length: int, generator: torch.Generator, *, bias: float | None = None) -> Tensor:
         """Random tokens ``(B, T)`` int64; equal generators give equal tokens.

@@ -32,10 +32,14 @@ class BaseValue(Task):
         base: Number of digits, at least two.
         most_significant_first: Whether the numeral is written as people do (the label is then 0.d₁d₂…dₜ), or from its
             last digit.
+        normalised: Whether labels are divided by ``base**t``.  If not they are the values themselves, and errors are
+            divided instead: the same measure, but the machine that is asked for grows (Horner's scheme) where the other
+            contracts.
     """
 
     base: int = 2
     most_significant_first: bool = True
+    normalised: bool = True
     output_kind: ClassVar[Literal["class", "real"]] = "real"
     coin: ClassVar[str] = "a digit other than zero; those are equally likely"
 
@@ -43,11 +47,13 @@ class BaseValue(Task):
         if not isinstance(self.base, int) or isinstance(self.base, bool) or self.base < 2:
             raise ValueError(f"base must be an integer of at least two; got {self.base!r}")
         one_of("most_significant_first", self.most_significant_first, (True, False))
+        one_of("normalised", self.normalised, (True, False))
 
     @property
     def name(self) -> str:
         """``base-b value``, and the order where it is not people's."""
-        return f"base-{self.base} value" + ("" if self.most_significant_first else ", last digit first")
+        order = "" if self.most_significant_first else ", last digit first"
+        return f"base-{self.base} value{order}" + ("" if self.normalised else ", not divided")
 
     @property
     def vocab_size(self) -> int:
@@ -76,6 +82,13 @@ class BaseValue(Task):
             matrices = [[[self.base, 0], [digit, 1]] for digit in range(self.base)]
         return WeightedAutomaton([1, 0], matrices, [0, 1], tuple(range(self.base)))
 
+    def unit(self, length: int) -> Tensor | None:
+        """``base**t`` where labels are not divided by it already."""
+        return None if self.normalised else self._place_values(length)
+
+    def _place_values(self, length: int) -> Tensor:
+        return float(self.base) ** torch.arange(1, length + 1, dtype=torch.float64)
+
     def integers(self, tokens: Tensor) -> NDArray[Any]:
         """The values themselves, ``(B, T)`` Python integers: exact at any length."""
         digits_TB = tokens.numpy().astype(object).T
@@ -97,6 +110,10 @@ class BaseValue(Task):
         return digits * coins(batch_size, length, generator, bias)
 
     def _labels(self, tokens: Tensor) -> Tensor:
+        fractions = self._fractions(tokens)
+        return fractions if self.normalised else fractions * self._place_values(tokens.shape[1])
+
+    def _fractions(self, tokens: Tensor) -> Tensor:
         digits = tokens.double()
         if self.most_significant_first:
             exponents = -torch.arange(1, tokens.shape[1] + 1, dtype=torch.float64)

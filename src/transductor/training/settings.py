@@ -14,20 +14,23 @@ __all__ = ["Annealing", "Curriculum", "TrainingSettings"]
 OPTIMISERS: Final = ("adamw", "adam")
 SCHEDULES: Final = ("cosine", "linear", "constant")
 CLIPPINGS: Final = ("global", "per_tensor", "none")
+LABELS: Final = ("every", "last")
 
 
 @configuration
 @dataclass(frozen=True)
 class Curriculum:
-    """Lengths that grow: from ``start``, times ``factor`` whenever a batch is ``threshold`` right, up to the whole.
+    """Lengths that grow: from ``start``, times ``factor`` whenever a batch is good enough, up to the whole.
 
-    With ``mixed`` every batch has a length drawn between ``start`` and the present one.
+    Args:
+        threshold: Good enough: this fraction of labels right.
+        loss: Good enough where labels are numbers: a loss of at most this.
     """
 
     start: int = 4
     factor: float = 2.0
     threshold: float = 0.98
-    mixed: bool = False
+    loss: float = 1e-4
 
     def __post_init__(self) -> None:
         check_positive("start", self.start)
@@ -35,6 +38,12 @@ class Curriculum:
             raise ValueError(f"factor must be a number above 1; got {self.factor!r}")
         if not 0 < self.threshold <= 1:
             raise ValueError(f"threshold must lie in (0, 1]; got {self.threshold!r}")
+        if not 0 < self.loss < math.inf:
+            raise ValueError(f"loss must be a positive number; got {self.loss!r}")
+
+    def passed(self, loss: float, accuracy: float) -> bool:
+        """Whether a batch is good enough; the accuracy is NaN where labels are numbers."""
+        return loss <= self.loss if math.isnan(accuracy) else accuracy >= self.threshold
 
     def longer(self, length: int, whole: int) -> int:
         """The next length."""
@@ -67,6 +76,8 @@ class TrainingSettings:
     Args:
         steps: Optimiser steps.
         length: Tokens per sequence; with a curriculum, in the end.
+        shortest: If given, every batch has a length drawn between this and ``length`` (or where the curriculum is).
+        labels: Which labels count in the loss: ``"every"`` position's, or the ``"last"`` one's of each sequence.
         batch_size: Sequences per step.
         learning_rate: Its peak.
         weight_decay: Of weight matrices outside the rational head (AdamW); an automaton has no reason to be small.
@@ -87,6 +98,8 @@ class TrainingSettings:
 
     steps: int = 1500
     length: int = 50
+    shortest: int | None = None
+    labels: str = "every"
     batch_size: int = 64
     learning_rate: float = 5e-3
     weight_decay: float = 1e-2
@@ -119,6 +132,13 @@ class TrainingSettings:
         one_of("optimiser", self.optimiser, OPTIMISERS)
         one_of("schedule", self.schedule, SCHEDULES)
         one_of("clipping", self.clipping, CLIPPINGS)
+        one_of("labels", self.labels, LABELS)
+        if self.shortest is not None:
+            check_positive("shortest", self.shortest)
+            if self.shortest > (self.curriculum.start if self.curriculum else self.length):
+                raise ValueError(
+                    f"shortest must not exceed the length at the start; got {self.shortest!r}, length {self.length}"
+                )
         if self.curriculum is not None and self.curriculum.start > self.length:
             raise ValueError(f"curriculum must start at length = {self.length} or less; got {self.curriculum.start}")
 

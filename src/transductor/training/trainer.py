@@ -18,7 +18,16 @@ from transductor.tasks import Task
 from transductor.training.examples import DataError, FileData
 from transductor.training.settings import TrainingSettings
 
-__all__ = ["Trainer", "TrainingError", "TrainingPoint", "labelled_loss", "parameter_groups"]
+__all__ = [
+    "Trainer",
+    "TrainingError",
+    "TrainingPoint",
+    "counted_labels",
+    "drawn_length",
+    "labelled_loss",
+    "parameter_groups",
+    "set_temperature",
+]
 
 _BUNDLE: Final = Bundle(
     "transductor-training", 1, "training.json", "state", ("settings", "source", "model", "step", "length")
@@ -88,7 +97,8 @@ class Trainer:
         assert tokens is not None
         assert labels is not None
         logits = self.model(tokens) if lengths is None else self.model(tokens, lengths=lengths)
-        loss = labelled_loss(logits, labels, settings.label_smoothing)
+        unit = None if isinstance(self.source, FileData) else self.source.unit(tokens.shape[1])
+        loss = labelled_loss(logits, labels, settings.label_smoothing, None if unit is None else unit.to(labels.device))
         value = loss.item()
         self._check_loss(value)
         self.optimiser.zero_grad(set_to_none=True)
@@ -100,7 +110,7 @@ class Trainer:
         point = TrainingPoint(self.step, value, _accuracy(logits.detach(), labels))
         self.points.append(point)
         curriculum = settings.curriculum
-        if curriculum is not None and point.accuracy >= curriculum.threshold:
+        if curriculum is not None and curriculum.passed(point.loss, point.accuracy):
             self.length = curriculum.longer(self.length, settings.length)
         if self.finished:
             self.model.eval()
@@ -133,27 +143,20 @@ class Trainer:
                     order = torch.randperm(count, generator=torch.Generator().manual_seed(self._epoch_seed(epoch)))
                 places.append(int(order[place]))
             return self.examples.padded(places)
-        tokens = self.source.sample(self.settings.batch_size, self._drawn_length(), self.generator)
-        return tokens, self.source.truth(tokens), None
+        tokens = self.source.sample(
+            self.settings.batch_size, drawn_length(self.settings, self.length, self.generator), self.generator
+        )
+        return tokens, counted_labels(self.source.truth(tokens), self.settings), None
 
     def _epoch_seed(self, epoch: int) -> int:
         return (self.settings.seed * 1_000_003 + epoch) % (1 << 63)
-
-    def _drawn_length(self) -> int:
-        curriculum = self.settings.curriculum
-        if curriculum is None or not curriculum.mixed:
-            return self.length
-        return int(torch.randint(curriculum.start, self.length + 1, (), generator=self.generator))
 
     def _set_rates(self) -> None:
         factor = self.settings.rate_factor(self.step)
         for group, peak in zip(self.optimiser.param_groups, self._peaks, strict=True):
             group["lr"] = peak * factor
         if self.settings.annealing is not None:
-            temperature = self.settings.annealing.at(self.step / max(1, self.settings.steps - 1))
-            for module in self.model.modules():
-                if isinstance(getattr(module, "temperature", None), float | int):
-                    module.temperature = temperature  # type: ignore[assignment]
+            set_temperature(self.model, self.settings.annealing.at(self.step / max(1, self.settings.steps - 1)))
 
     def _check_loss(self, value: float) -> None:
         kept = f"; the last checkpoint is unharmed (step {self.step} was the last good one)" if self.step else ""
@@ -249,14 +252,43 @@ class Trainer:
             self.model.eval()
 
 
-def labelled_loss(logits: Tensor, labels: Tensor, label_smoothing: float) -> Tensor:
-    """Cross-entropy of the classes, or squared error of the numbers, over the positions that have a label."""
+def labelled_loss(logits: Tensor, labels: Tensor, label_smoothing: float, unit: Tensor | None = None) -> Tensor:
+    """Cross-entropy of the classes, or squared error of the numbers, over the positions that have a label.
+
+    Errors of numbers are divided by ``unit`` ``(T,)`` first.
+    """
     if labels.is_floating_point():
         there = ~labels.isnan()
-        return (logits[..., 0][there] - labels[there].to(logits.dtype)).square().mean()
+        errors = torch.where(there, logits[..., 0] - labels.nan_to_num().to(logits.dtype), 0.0)
+        if unit is not None:
+            errors = errors / unit
+        return errors.square().sum() / there.sum().clamp_min(1)
     return nn.functional.cross_entropy(
         logits.flatten(0, 1), labels.flatten(), label_smoothing=label_smoothing, ignore_index=_IGNORED
     )
+
+
+def drawn_length(settings: TrainingSettings, length: int, generator: torch.Generator) -> int:
+    """The length of the next batch, where the curriculum has reached ``length``."""
+    if settings.shortest is None:
+        return length
+    return int(torch.randint(settings.shortest, length + 1, (), generator=generator))
+
+
+def counted_labels(labels: Tensor, settings: TrainingSettings) -> Tensor:
+    """Labels ``(B, T)`` with those that do not count taken out."""
+    if settings.labels == "every" or labels.shape[1] == 0:
+        return labels
+    last = torch.full_like(labels, math.nan if labels.is_floating_point() else _IGNORED)
+    last[:, -1] = labels[:, -1]
+    return last
+
+
+def set_temperature(model: nn.Module, temperature: float) -> None:
+    """Set the temperature of every family that has one."""
+    for module in model.modules():
+        if isinstance(getattr(module, "temperature", None), float | int):
+            module.temperature = temperature  # type: ignore[assignment]
 
 
 def _accuracy(logits: Tensor, labels: Tensor) -> float:
