@@ -25,6 +25,7 @@ from transductor.automata.estimator import SpectralLearner
 from transductor.automata.finite import DFA, NFA
 from transductor.automata.formats import AutomatonFormatError, read, write
 from transductor.automata.hankel_block import HankelBlock, hankel
+from transductor.automata.interpolation import NotRational, interpolated
 from transductor.automata.library import machine
 from transductor.automata.logic import mso
 from transductor.automata.moore import IGNORED, MooreMachine
@@ -54,6 +55,7 @@ __all__ = [
     "HankelBlock",
     "LearnedAutomaton",
     "MooreMachine",
+    "NotRational",
     "OutsideFragment",
     "RankWarning",
     "Reduction",
@@ -71,6 +73,7 @@ __all__ = [
     "from_dfa",
     "hadamard_product",
     "hankel",
+    "interpolated",
     "learned",
     "learned_from_callable",
     "learned_from_sample",

@@ -2,6 +2,7 @@
 
 from transductor.training.evaluation import Accuracy, Score, evaluate, evaluate_on, score
 from transductor.training.examples import DataError, Examples, FileData, Vocabulary
+from transductor.training.least_squares import LeastSquares, fit_least_squares
 from transductor.training.loop import train
 from transductor.training.settings import Annealing, Curriculum, TrainingSettings
 from transductor.training.together import train_together
@@ -14,6 +15,7 @@ __all__ = [
     "DataError",
     "Examples",
     "FileData",
+    "LeastSquares",
     "Score",
     "Trainer",
     "TrainingError",
@@ -22,6 +24,7 @@ __all__ = [
     "Vocabulary",
     "evaluate",
     "evaluate_on",
+    "fit_least_squares",
     "score",
     "train",
     "train_together",

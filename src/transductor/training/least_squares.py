@@ -1,0 +1,127 @@
+"""Levenberg–Marquardt: the last digits of a model whose labels are numbers.
+
+Gradient descent leaves a small machine near the right one and then crawls, because directions in which the error grows
+with the length stand beside directions in which nothing changes.  With few parameters the Jacobian is cheap, and a
+problem that can be solved exactly converges quadratically.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, jacfwd
+
+from transductor.heads import RationalHead
+from transductor.model import SequenceModel
+from transductor.notation import check_positive
+from transductor.tasks import Task
+
+__all__ = ["LeastSquares", "fit_least_squares"]
+
+_MOST_PARAMETERS: Final = 2000  # the normal equations are dense
+
+
+@dataclass(frozen=True)
+class LeastSquares:
+    """How a fit went: mean squared errors before and after, on its own batch, and the steps it took."""
+
+    before: float
+    after: float
+    steps: int
+
+
+def fit_least_squares(
+    model: SequenceModel[Any],
+    task: Task,
+    *,
+    length: int,
+    batch_size: int = 64,
+    steps: int = 40,
+    seed: int = 0,
+    tolerance: float = 1e-30,
+) -> LeastSquares:
+    """Fit ``model``, in place, to one batch at every position, in units of the task.
+
+    Args:
+        model: In float64, of at most 2 000 trainable numbers.
+        task: With real labels.
+        length: Of the batch; no longer than what the model was trained on, if its generalisation is to mean something.
+        batch_size: Sequences.
+        steps: At most.
+        seed: Of the batch.
+        tolerance: A mean squared error that is small enough.
+    """
+    check_positive("steps", steps)
+    if task.output_kind != "real":
+        raise ValueError(f"task must have numbers as labels; those of {task.name} are classes")
+    trainable = {name: weight.detach() for name, weight in model.named_parameters() if weight.requires_grad}
+    count = sum(weight.numel() for weight in trainable.values())
+    if not 0 < count <= _MOST_PARAMETERS or any(weight.dtype != torch.float64 for weight in trainable.values()):
+        raise ValueError(
+            f"model must have 1 to {_MOST_PARAMETERS} trainable numbers in float64; got {count} in "
+            f"{next(iter(model.parameters())).dtype}"
+        )
+    device = next(iter(trainable.values())).device
+    tokens = task.sample(batch_size, length, torch.Generator().manual_seed(seed))
+    labels, unit = task.truth(tokens).to(device), task.unit(length)
+    scale = 1.0 if unit is None else 1 / unit.to(device)
+    tokens = tokens.to(device)
+
+    def residuals(flat: Tensor) -> Tensor:
+        outputs: Tensor = functional_call(model, _parted(flat, trainable), (tokens,))
+        return ((outputs[..., 0] - labels) * scale).flatten()
+
+    with _step_by_step(model):
+        flat = torch.cat([weight.flatten() for weight in trainable.values()])
+        flat, found = _descended(residuals, flat, steps, tolerance)
+    with torch.no_grad():
+        for name, weight in _parted(flat, trainable).items():
+            model.get_parameter(name).copy_(weight)
+    return found
+
+
+def _descended(residuals: Any, flat: Tensor, steps: int, tolerance: float) -> tuple[Tensor, LeastSquares]:
+    errors = residuals(flat)
+    before = after = float(errors.square().mean())
+    damping, taken = 1e-3, 0
+    while taken < steps and after > tolerance:
+        jacobian = jacfwd(residuals)(flat)
+        normal, slope = jacobian.mT @ jacobian, jacobian.mT @ errors
+        taken += 1
+        for _ in range(12):  # each four times as careful as the one before
+            # Relative to the diagonal, and a little absolute: a change of basis of the states changes nothing.
+            damped = normal + damping * torch.diag(normal.diag() + 1e-12)
+            tried = flat - torch.linalg.solve(damped, slope)
+            tried_errors = residuals(tried)
+            if float(tried_errors.square().mean()) < after:
+                break
+            damping *= 4
+        else:
+            break
+        flat, errors, after = tried, tried_errors, float(tried_errors.square().mean())
+        damping = max(damping / 5, 1e-15)
+    return flat, LeastSquares(before, after, taken)
+
+
+def _parted(flat: Tensor, shapes: dict[str, Tensor]) -> dict[str, Tensor]:
+    parts = flat.split([weight.numel() for weight in shapes.values()])
+    return {name: part.view_as(weight) for part, (name, weight) in zip(parts, shapes.items(), strict=True)}
+
+
+@contextmanager
+def _step_by_step(model: SequenceModel[Any]) -> Iterator[None]:
+    """The reference scan is written in operations that forward differentiation knows; kernels are not."""
+    heads = [module for module in model.modules() if isinstance(module, RationalHead)]
+    backends = [head.backend for head in heads]
+    try:
+        for head in heads:
+            head.backend = "reference"
+        yield
+    finally:
+        for head, backend in zip(heads, backends, strict=True):
+            head.backend = backend
