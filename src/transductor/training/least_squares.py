@@ -7,6 +7,7 @@ problem that can be solved exactly converges quadratically.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -90,7 +91,10 @@ def _descended(residuals: Any, flat: Tensor, steps: int, tolerance: float) -> tu
     before = after = float(errors.square().mean())
     damping, taken = 1e-3, 0
     while taken < steps and after > tolerance:
-        jacobian = jacfwd(residuals)(flat)
+        with warnings.catch_warnings():
+            # torch's own rules for forward differentiation are scripted, which torch deprecates.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            jacobian = jacfwd(residuals)(flat)
         normal, slope = jacobian.mT @ jacobian, jacobian.mT @ errors
         taken += 1
         for _ in range(12):  # each four times as careful as the one before
