@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transductor.automaton_commands import automaton
+from transductor.refusals import chosen_device
+from transductor.study_commands import report, reproduce
 from transductor.training_commands import evaluate, predict, train
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ app = typer.Typer(
 bench = typer.Typer(help="Measure speed and memory on this machine, beside the peers.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 app.add_typer(automaton, name="automaton")
-for command in (train, evaluate, predict):
+for command in (train, evaluate, predict, reproduce, report):
     app.command()(command)
 
 
@@ -133,18 +135,6 @@ Output = Annotated[Path | None, typer.Option(help="Folder for record and figure 
 RESULTS, TRIAL = Path("benchmarks/results"), Path("runs/bench")
 
 
-def _chosen_device(device: str) -> str:
-    import torch
-
-    if device not in ("auto", "cpu", "cuda"):
-        raise typer.BadParameter(f"must be auto, cpu or cuda; got {device!r}", param_hint="--device")
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda" and not torch.cuda.is_available():
-        raise typer.BadParameter("there is no CUDA device here", param_hint="--device")
-    return device
-
-
 @bench.command("scan")
 def bench_scan(
     device: Device = "auto",
@@ -161,7 +151,7 @@ def bench_scan(
     from transductor.results import Record
 
     parts = _parts(only, PARTS)
-    device = _chosen_device(device)
+    device = chosen_device(device)
     study = replace(LatencyStudy.small() if quick else LatencyStudy.for_device(device), parts=parts)
     console = _console()
     folder = output or (TRIAL if quick else RESULTS)
@@ -197,7 +187,7 @@ def bench_model(
     from transductor.report import model_cost_tables
 
     parts = _parts(only, PARTS)
-    device = _chosen_device(device)
+    device = chosen_device(device)
     study = ModelCostStudy.small() if quick else ModelCostStudy.for_device(device)
     console = _console()
     try:

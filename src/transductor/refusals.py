@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import typer
 
-__all__ = ["refusals"]
+__all__ = ["chosen_device", "refusals"]
 
 
 @contextmanager
@@ -19,3 +19,16 @@ def refusals(*kinds: type[Exception]) -> Iterator[None]:
     except refused as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
+
+
+def chosen_device(device: str) -> str:
+    """``auto``, ``cpu`` or ``cuda`` as asked for; ``auto`` is CUDA where there is one."""
+    import torch
+
+    if device not in ("auto", "cpu", "cuda"):
+        raise typer.BadParameter(f"must be auto, cpu or cuda; got {device!r}", param_hint="--device")
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        raise typer.BadParameter("there is no CUDA device here", param_hint="--device")
+    return device

@@ -15,7 +15,6 @@ from transductor.training import Annealing, Curriculum, TrainingError, TrainingS
 from transductor.transitions import AffineTransitions, StochasticTransitions
 
 SETTINGS = TrainingSettings(steps=6, length=9, batch_size=4, double=True)
-pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")
 
 
 def compared(task, settings, seeds, build):

@@ -93,6 +93,97 @@ class MooreMachine:
             states_TB[time] = state_B
         return torch.from_numpy(np.ascontiguousarray(self.outputs[states_TB].T))
 
+    def minimised(self) -> MooreMachine:
+        """The smallest machine with the same label for every word but the empty one, which has none.
+
+        ``IGNORED`` counts as a label of its own.  States are numbered breadth-first; the start is state 0.
+        """
+        kept = self.representative_states()
+        return MooreMachine(self._equivalence_classes()[self.transitions[kept]], self.outputs[kept])
+
+    def representative_states(self) -> NDArray[np.int64]:
+        """For every state of :meth:`minimised` the first state of this machine, breadth-first, that it stands for.
+
+        A start that is never returned to is the last choice: its label is never shown.
+        """
+        states, table = self._breadth_first()
+        if not (table == 0).any():
+            states = np.roll(states, -1)
+        _, first = np.unique(self._equivalence_classes()[states], return_index=True)
+        return states[first]
+
+    def _equivalence_classes(self) -> NDArray[np.int64]:
+        """For every state, ``(states,)``, its number in :meth:`minimised`; −1 where no word leads.
+
+        Moore's refinement.  A start that is never returned to joins any state with its successors.
+        """
+        states, table = self._breadth_first()
+        classes = np.unique(self.outputs[states], return_inverse=True)[1]
+        known, count = 0, int(classes.max()) + 1
+        while known < count:
+            classes = np.unique(np.column_stack([classes, classes[table]]), axis=0, return_inverse=True)[1].ravel()
+            known, count = count, int(classes.max()) + 1
+        if not (table == 0).any():
+            alike = 1 + np.flatnonzero((classes[table[1:]] == classes[table[0]]).all(axis=1))
+            if len(alike):
+                classes[0] = classes[alike[np.argmin(self.outputs[states[alike]])]]
+        _, first = np.unique(classes, return_index=True)
+        number = np.empty(count, dtype=np.int64)
+        number[classes[np.sort(first)]] = np.arange(len(first))
+        found = np.full(self.states, -1, dtype=np.int64)
+        found[states] = number[classes]
+        return found
+
+    def separating_word(self, other: MooreMachine, *, skip_ignored: bool = False) -> tuple[int, ...] | None:
+        """A shortest word that the two machines label differently, the first of these; ``None`` if there is none.
+
+        Every pair of states that a word leads to is looked at, so ``None`` holds for words of all lengths.
+
+        Args:
+            other: A machine over the same letters.
+            skip_ignored: Positions at which either machine has no label separate nothing.
+        """
+        if self.letters != other.letters:
+            raise ValueError(f"other must have {self.letters} letters like this machine; got {other.letters}")
+        width, letters = other.states, self.letters
+        start = self.start * width + other.start
+        edge_into = np.full(self.states * width, -1, dtype=np.int64)  # source · letters + letter, of the first edge
+        frontier = np.array([start], dtype=np.int64)
+        while len(frontier):
+            rows = self.transitions[frontier // width] * width + other.transitions[frontier % width]
+            edges = frontier[:, None] * letters + np.arange(letters)
+            fresh = edge_into[rows] < 0
+            first = np.sort(np.unique(rows[fresh], return_index=True)[1])
+            frontier = rows[fresh][first]
+            edge_into[frontier] = edges[fresh][first]
+            mine, others = self.outputs[frontier // width], other.outputs[frontier % width]
+            differs = mine != others
+            if skip_ignored:
+                differs &= (mine != IGNORED) & (others != IGNORED)
+            if differs.any():
+                return self._word_into(int(frontier[differs][0]), start, edge_into)
+        return None
+
+    def _word_into(self, pair: int, start: int, edge_into: NDArray[np.int64]) -> tuple[int, ...]:
+        word: list[int] = []
+        while pair != start or not word:  # a word may come back to the start and be wrong there
+            pair, letter = divmod(int(edge_into[pair]), self.letters)
+            word.append(letter)
+        return tuple(reversed(word))
+
+    def _breadth_first(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The states that words lead to, in order of discovery, and their successors as places in that order."""
+        number = np.full(self.states, -1, dtype=np.int64)
+        number[self.start] = 0
+        found = [self.start]
+        for state in found:  # grows while it is read
+            row = self.transitions[state]
+            for target in dict.fromkeys(row[number[row] < 0].tolist()):
+                number[target] = len(found)
+                found.append(target)
+        states = np.array(found, dtype=np.int64)
+        return states, number[self.transitions[states]]
+
     def recognising(self, label: int) -> DFA:
         """The automaton of the words that have ``label``, over the letters ``0 … letters − 1``."""
         accepting = np.flatnonzero(self.outputs == label).tolist()

@@ -1,6 +1,6 @@
 """Backbone, transductor, stacks, baselines; one interface, ``logits = model(tokens)``."""
 
-from transductor.model.attention import FullAttention, NoAttention, SlidingWindow
+from transductor.model.attention import AttentionKind, FullAttention, NoAttention, SlidingWindow
 from transductor.model.backbone import BackboneConfig, BackboneState
 from transductor.model.base import SequenceModel
 from transductor.model.diagnostics import ScoreTerms, interaction_matrices, score_terms
@@ -9,6 +9,7 @@ from transductor.model.lstm import LSTM, LSTMConfig, LSTMState
 from transductor.model.positions import (
     LearnedPositions,
     NoPositions,
+    PositionScheme,
     RelativePositions,
     RotaryPositions,
     SinusoidalPositions,
@@ -21,6 +22,7 @@ from transductor.model.transformer import Transformer
 
 __all__ = [
     "LSTM",
+    "AttentionKind",
     "BackboneConfig",
     "BackboneState",
     "CheckpointError",
@@ -33,6 +35,7 @@ __all__ = [
     "LinearRNNState",
     "NoAttention",
     "NoPositions",
+    "PositionScheme",
     "RationalReadout",
     "RationalTransductor",
     "ReadoutConfig",

@@ -4,5 +4,17 @@ from transductor.report.card import card_view
 from transductor.report.demo import demo_figure, demo_table
 from transductor.report.latency import latency_figure, latency_tables
 from transductor.report.model_cost import model_cost_tables
+from transductor.report.studies import study_report, study_tables
+from transductor.report.study_records import read_studies
 
-__all__ = ["card_view", "demo_figure", "demo_table", "latency_figure", "latency_tables", "model_cost_tables"]
+__all__ = [
+    "card_view",
+    "demo_figure",
+    "demo_table",
+    "latency_figure",
+    "latency_tables",
+    "model_cost_tables",
+    "read_studies",
+    "study_report",
+    "study_tables",
+]

@@ -5,16 +5,111 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from transductor.results import write_atomically
 
-__all__ = ["COLOURS", "LABELS", "save_figure", "smoothed", "spread"]
+__all__ = [
+    "COLOURS",
+    "LABELS",
+    "MARKERS",
+    "READABLE",
+    "colour",
+    "label",
+    "percent",
+    "save_figure",
+    "smoothed",
+    "spread",
+]
 
-LABELS = {"transductor": "Rational Transductor", "transformer": "Transformer"}
-COLOURS = {"transductor": "#1f5fbf", "transformer": "#d1495b"}
+LABELS = {
+    "transductor": "Rational Transductor",
+    "transformer": "Transformer",
+    "transductor_paper": "Rational Transductor, paper's recipe",
+    "transductor_ours": "Rational Transductor, ours, learned",
+    "transductor_hardened": "Rational Transductor, ours, hardened",
+    "transformer_learned": "Transformer, learned positions",
+    "transformer_rotary": "Transformer, rotary positions",
+    "transformer_relative": "Transformer, relative positions",
+    "transformer_none": "Transformer, no positions",
+    "transformer_paper": "Transformer, paper's recipe",
+    "lstm": "LSTM",
+    "lstm_paper": "LSTM, paper's recipe",
+    "a5_two_generators": "A5, two generators",
+    "a5_all_elements": "A5, all 60 elements",
+    "s5_two_generators": "S5, two generators",
+    "s5_swaps": "S5, swaps",
+    "s5_32_random_generators": "S5, 32 random generators",
+    "s5_all_elements": "S5, all 120 elements",
+    "c6": "C6",
+    "s3": "S3",
+    "flip_flop": "flip-flop",
+}
+# Cool colours have an automaton, warm ones have none; a Transformer keeps its colour whatever its recipe.
+COLOURS = {
+    "transductor": "#1f5fbf",
+    "transformer": "#d1495b",
+    "transductor_paper": "#35b0ab",
+    "transductor_ours": "#1f5fbf",
+    "transductor_hardened": "#12224f",
+    "transformer_learned": "#d1495b",
+    "transformer_rotary": "#ee9b3a",
+    "transformer_relative": "#9c2f6b",
+    "transformer_none": "#e58fb1",
+    "transformer_paper": "#9c2f6b",
+    "lstm": "#8c6d46",
+    "lstm_paper": "#8c6d46",
+}
+MARKERS = {
+    "transductor_paper": "s",
+    "transductor_ours": "o",
+    "transductor_hardened": "D",
+    "transformer_learned": "^",
+    "transformer_rotary": "v",
+    "transformer_relative": "<",
+    "transformer_none": ">",
+    "transformer_paper": "<",
+    "lstm": "P",
+    "lstm_paper": "P",
+}
+# A model without a colour of its own takes one of these.
+SPARE = ("#4b4b9c", "#9c4b4b", "#4b9c7a", "#6b6b6b")
+# Readable at half size.
+READABLE: dict[Any, Any] = {
+    "font.size": 13,
+    "axes.titlesize": 14,
+    "axes.labelsize": 13,
+    "xtick.labelsize": 12,
+    "ytick.labelsize": 12,
+    "legend.fontsize": 12.5,
+    "figure.titlesize": 15,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+def label(name: str) -> str:
+    """A model's name for people."""
+    return LABELS.get(name, name.replace("_", " "))
+
+
+def colour(name: str) -> str:
+    """The colour a model has everywhere."""
+    return COLOURS.get(name, SPARE[sum(map(ord, name)) % len(SPARE)])
+
+
+def percent(share: float) -> str:
+    """One decimal, or as many as it takes: only what is exactly 1 is written 100%, only what is exactly 0 is 0%."""
+    if share in (0, 1):
+        return f"{share:.0%}"
+    for decimals in range(1, 9):
+        text = f"{share:.{decimals}%}"
+        if float(text.removesuffix("%")) not in (0, 100):
+            return text
+    return "<100%" if share > 0.5 else ">0%"
 
 
 def spread(values: list[float]) -> str:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from transductor.model import SequenceModel
 from transductor.tasks import IGNORED, Task
@@ -75,9 +76,10 @@ def train_together(
             set_temperature(base, settings.annealing.at(step / max(1, settings.steps - 1)))
         tokens, labels = _batch(task, settings, lengths, generators)
         unit = task.unit(tokens.shape[-1])
-        losses, shares = vmap(judged, in_dims=(0, 0, 0, 0, None), randomness="different")(
-            weights, buffers, tokens.to(device), labels.to(device), None if unit is None else unit.to(device)
-        )
+        with sdpa_kernel(SDPBackend.MATH):  # fused attention is one model's: no batching rule, or a wrong one
+            losses, shares = vmap(judged, in_dims=(0, 0, 0, 0, None), randomness="different")(
+                weights, buffers, tokens.to(device), labels.to(device), None if unit is None else unit.to(device)
+            )
         values = losses.tolist()
         if not all(map(math.isfinite, values)):
             bad = next(place for place, value in enumerate(values) if not math.isfinite(value))

@@ -1,0 +1,216 @@
+"""A head as its readers see it: how far apart two states are for everything that will ever be read off them.
+
+The distance of two states is what a readout shows of their difference now and after every continuation:
+``|Δ|² = Δᵀ Q Δ`` with ``Q = Σ_k E_w |W M_w Δ|²`` over words w of k letters, an observability Gramian.  Directions that
+nobody reads, now or later, do not count.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from transductor.heads import RationalHead
+from transductor.model import RationalReadout, RationalTransductor
+from transductor.model.base import layout
+
+__all__ = [
+    "JUDGED_LENGTH",
+    "JUDGED_WORDS",
+    "Contexts",
+    "SeenHead",
+    "futures",
+    "prefixes",
+    "sample_words",
+    "seen",
+    "seen_head",
+    "stepped",
+]
+
+# Futures longer than this are not looked at, nor than the state has dimensions, after which nothing new can be seen.
+_HORIZON = 64
+_STILL = 1e-3  # where a further step ahead shows the same to this accuracy, so will all others
+
+# How the sensitivity of a whole model to its head is sampled.
+_PROBES, _PROBED_WORDS, _PROBED_LENGTH = 8, 64, 24
+
+# A machine is compared with its head on words of this length: longer than what many are trained on, short enough that
+# a head trained to be right does not yet drift.
+JUDGED_WORDS, JUDGED_LENGTH = 256, 64
+
+# Prefixes of so many words, of at most so many letters, give the size of a typical state.
+_SIZED_WORDS, _SIZED_LENGTH = 256, 4
+
+
+@dataclass(frozen=True)
+class SeenHead:
+    """A head in float64 and what is read off its states, ``rows (K, D)``; ``table (V, D, D)``, ``start (D)``."""
+
+    table: Tensor
+    start: Tensor
+    rows: Tensor
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """Which letters can come next: states in different contexts have no continuation in common.
+
+    ``after (V)`` is the context that a letter leads to, ``first`` that of the start, ``likely (C, V)`` how often each
+    letter comes next.
+    """
+
+    after: Tensor
+    first: int
+    likely: Tensor
+
+    @classmethod
+    def free(cls, letters: int) -> Contexts:
+        """Any letter after any."""
+        likely = torch.full((1, letters), 1 / letters, dtype=torch.float64)
+        return cls(torch.zeros(letters, dtype=torch.long), 0, likely)
+
+    @classmethod
+    def of(cls, words: Tensor, letters: int) -> Contexts:
+        """As in ``words (B, T)``: letters that are ever followed by the same letter share a context."""
+        before = torch.cat([torch.full_like(words[:, :1], letters), words[:, :-1]], 1).flatten()
+        pairs = before * letters + words.flatten()
+        counts = pairs.bincount(minlength=(letters + 1) * letters).reshape(letters + 1, letters).double()
+        # A letter that ends every word it is in joins the start's context: nothing is known of what follows.
+        counts[counts.sum(1) == 0] += counts[letters]
+        shares = (counts @ counts.T) > 0
+        for _ in range((letters + 1).bit_length()):
+            shares = (shares.double() @ shares.double()) > 0
+        contexts, of_letter = torch.unique(shares, dim=0, return_inverse=True)
+        likely = torch.zeros(len(contexts), letters, dtype=torch.float64).index_add_(0, of_letter, counts)
+        return cls(of_letter[:letters], int(of_letter[letters]), likely / likely.sum(1, keepdim=True))
+
+
+def seen(model: RationalReadout | RationalTransductor | RationalHead, words: Tensor | None) -> SeenHead:
+    """What is read off the states of a model's head.
+
+    Of a readout, its weights up to a number common to all logits, which no softmax shows.  Of a whole transductor, its
+    sensitivity: how the logits change with the state, sampled on ``words`` or random ones; the projections alone also
+    pass on much that the layers ignore.  Of a bare head, everything.
+    """
+    if isinstance(model, RationalHead):
+        return seen_head(model, torch.eye(model.state_dim, dtype=torch.float64))
+    if isinstance(model, RationalReadout):
+        weight = model.readout.weight.detach().double().cpu()
+        return seen_head(model.rational_head, _by_state(weight - weight.mean(0), model.rational_head.state_dim))
+    whole = seen_head(model.rational_head, torch.eye(model.rational_head.state_dim))
+    if not (whole.table.isfinite().all() and whole.start.isfinite().all()):
+        return whole
+    return replace(whole, rows=_sensitivity(model, words))
+
+
+def seen_head(head: RationalHead, rows: Tensor) -> SeenHead:
+    """The head in float64, on the CPU; ``rows (K, D)`` are the linear maps through which its state is seen."""
+    exact = copy.deepcopy(head).double().cpu().requires_grad_(False)
+    with torch.no_grad():
+        return SeenHead(exact.transitions.table().detach(), exact.initial_state().detach(), rows.double().cpu())
+
+
+def sample_words(letters: int, count: int, length: int) -> Tensor:
+    """Random words ``(B, T)``, the same at every call."""
+    return torch.randint(0, letters, (count, length), generator=torch.Generator().manual_seed(0))
+
+
+def prefixes(head: SeenHead, contexts: Contexts, words: Tensor) -> tuple[Tensor, Tensor]:
+    """The states ``(B, T + 1, D)`` and contexts ``(B, T + 1)`` before, within and after ``words (B, T)``."""
+    state = head.start.expand(len(words), -1)
+    states, context = [state], [torch.full((len(words),), contexts.first)]
+    for letter in words.T:
+        state = stepped(head.table, state, letter)
+        states.append(state)
+        context.append(contexts.after[letter])
+    return torch.stack(states, 1), torch.stack(context, 1)
+
+
+def stepped(table: Tensor, states: Tensor, letters: Tensor) -> Tensor:
+    """States ``(n, D)`` after one letter ``(n)`` each; no copy of a matrix is made for a state."""
+    after = torch.empty_like(states)
+    for letter in letters.unique().tolist():
+        after[letters == letter] = states[letters == letter] @ table[letter].T
+    return after
+
+
+def futures(head: SeenHead, contexts: Contexts, words: Tensor | None) -> Tensor:
+    """``L (C, D, R)``: in context c two states are ``|(h − h')ᵀ L_c|`` apart; 1 is the size of a typical state.
+
+    Every step ahead counts, but none more than the present one: an unstable head would otherwise be judged by its
+    remotest future alone.
+    """
+    table, letters = head.table, len(head.table)
+    if words is None:
+        words = sample_words(letters, _SIZED_WORDS, _SIZED_LENGTH)
+    states, context = (each.flatten(0, 1) for each in prefixes(head, contexts, words[:_SIZED_WORDS, :_SIZED_LENGTH]))
+    basis = _reachable(head)
+    table, states, rows = basis.T @ table @ basis, states @ basis, head.rows @ basis
+
+    def size(gramian: Tensor) -> float:
+        return float((states @ gramian * states.unsqueeze(0)).sum(-1)[context, torch.arange(len(states))].mean())
+
+    present = (rows.T @ rows).expand(len(contexts.likely), -1, -1)
+    gramian, ahead, first = present, present, size(present)
+    for left in reversed(range(min(basis.shape[1], _HORIZON))):
+        before, ahead = ahead, torch.einsum("cv,vij->cij", contexts.likely, table.mT @ ahead[contexts.after] @ table)
+        first = first or size(ahead)
+        ahead = ahead * min(1.0, first / max(size(ahead), 1e-300))
+        if not ahead.isfinite().all():
+            break
+        gramian = gramian + ahead
+        if (ahead - before).norm() <= _STILL * before.norm():
+            gramian = gramian + left * ahead
+            break
+    values, vectors = torch.linalg.eigh(gramian)
+    unit = max(size(gramian), 1e-300) ** 0.5
+    coordinates: Tensor = basis @ (vectors * values.clamp_min(0).sqrt().unsqueeze(-2)) / unit
+    return coordinates
+
+
+def _by_state(rows: Tensor, state_dim: int) -> Tensor:
+    """Rows ``(K, D)`` on one state, from rows ``(K, n·D)`` on the n states that a head shows at a position."""
+    return torch.cat(rows.split(state_dim, -1))
+
+
+def _sensitivity(model: RationalTransductor, words: Tensor | None) -> Tensor:
+    """Rows ``(D', D)`` whose Gram matrix is the mean of ``JᵀJ``, J how all logits change with one state."""
+    exact = copy.deepcopy(model).double().cpu().eval().requires_grad_(False)
+    letters = exact.backbone.config.vocab_size
+    if words is None:
+        words = sample_words(letters, _PROBED_WORDS, _PROBED_LENGTH)
+    given = layout(words[:_PROBED_WORDS, :_PROBED_LENGTH], letters, None, None, None)
+    states = exact.rational_head(given.tokens).requires_grad_(True)
+    generator = torch.Generator().manual_seed(0)
+    with torch.enable_grad():
+        logits = exact.backbone(given.tokens, given.places, exact.injection.into(states))[0]
+        if not logits.requires_grad:
+            return torch.zeros(1, exact.rational_head.state_dim, dtype=torch.float64)
+        logits = logits - logits.mean(-1, keepdim=True)
+        # The expectation of (Jᵀv)(Jᵀv)ᵀ over random v is JᵀJ.
+        probes = [torch.randn(logits.shape, generator=generator, dtype=logits.dtype) for _ in range(_PROBES)]
+        rows = [torch.autograd.grad((logits * probe).sum(), states, retain_graph=True)[0] for probe in probes]
+    each = _by_state(torch.cat(rows).flatten(0, 1), exact.rational_head.state_dim)
+    if not each.isfinite().all():  # states overflow: a walk will say so
+        return torch.eye(exact.rational_head.state_dim, dtype=torch.float64)
+    values, vectors = torch.linalg.eigh(each.T @ each / len(each))
+    root: Tensor = (vectors * values.clamp_min(0).sqrt()).T
+    return root
+
+
+def _reachable(head: SeenHead) -> Tensor:
+    """An orthonormal basis ``(D, R)`` of all states that words lead to."""
+    found = torch.zeros(len(head.start), 0, dtype=torch.float64)
+    fresh = head.start.unsqueeze(-1)
+    while fresh.shape[1]:
+        fresh = fresh / fresh.norm(dim=0).clamp_min(1e-300)
+        for _ in range(2):  # once more takes away what rounding left
+            fresh = fresh - found @ (found.T @ fresh)
+        vectors, values, _ = torch.linalg.svd(fresh, full_matrices=False)
+        fresh = vectors[:, values > 1e-9][:, : len(found) - found.shape[1]]
+        found = torch.cat([found, fresh], 1)
+        fresh = (head.table @ fresh).permute(1, 0, 2).flatten(1)
+    return found

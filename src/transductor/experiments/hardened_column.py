@@ -1,0 +1,98 @@
+"""The third column: the exact machine that a trained model approximates, judged like the model."""
+
+from __future__ import annotations
+
+import copy
+import time
+from typing import Any, Final
+
+import torch
+
+from transductor.automata import NotRational, interpolated
+from transductor.bridge.extraction import NoMachineNearby
+from transductor.bridge.hardening import harden
+from transductor.experiments.judging import judge
+from transductor.experiments.study import Arm
+from transductor.model import RationalReadout, RationalTransductor, SequenceModel
+from transductor.tasks import BaseValue
+
+__all__ = ["hardened_column"]
+
+_WORDS: Final = 4096  # as long as in training; they show which letters can follow each other
+_EXACT_LENGTH: Final = 1000
+_MOST_STATES_ON_DEVICE: Final = 64  # what the GPU's kernels are made for
+_NEAR: Final = 0.25  # how far from an integer a value may be that is taken for it
+
+
+def hardened_column(model: SequenceModel[Any], arm: Arm, seed: int) -> dict[str, Any]:
+    """``hardening``: how the machine was found, or why there is none; ``hardened``: how right it is."""
+    began = time.perf_counter()
+    found = _of_numbers(model, arm, seed) if arm.task.output_kind == "real" else _of_classes(model, arm, seed)
+    found["hardening"]["seconds"] = round(time.perf_counter() - began, 2)
+    return found
+
+
+def _of_classes(model: SequenceModel[Any], arm: Arm, seed: int) -> dict[str, Any]:
+    if not isinstance(model, (RationalReadout, RationalTransductor)):
+        return {"hardening": {"refused": "the model has no rational head"}, "hardened": None}
+    words = arm.task.sample(_WORDS, arm.training.length, torch.Generator().manual_seed(2_000_003 * (seed + 1)))
+    try:
+        hardened = harden(copy.deepcopy(model).cpu(), words=words)  # type: ignore[type-var]  # one class or the other
+    except NoMachineNearby as error:
+        return {"hardening": {"refused": str(error)}, "hardened": None}
+    extraction, truth = hardened.extraction, arm.task.automaton()
+    if extraction.machine.states <= _MOST_STATES_ON_DEVICE:
+        hardened.model.to(next(model.parameters()).device)
+    hardening = {
+        "refused": None,
+        "states": extraction.machine.states,
+        "states_of_the_task": None if truth is None else truth.states,
+        "spread": extraction.spread,
+        "separation": extraction.separation,
+        "tolerance": extraction.tolerance,
+        "agreement": hardened.agreement,
+    }
+    column = [
+        entry
+        for probe in arm.probes
+        for entry in judge(hardened.model, arm.task, probe, trained_length=arm.training.length, seed=seed)
+    ]
+    return {"hardening": hardening, "hardened": column}
+
+
+def _of_numbers(model: SequenceModel[Any], arm: Arm, seed: int) -> dict[str, Any]:
+    """Values of short words, taken for the integers they are near, and the machine that has exactly these."""
+    task = arm.task
+    if not isinstance(task, BaseValue) or task.normalised or not isinstance(model, RationalReadout):
+        return {"hardening": {"refused": "the labels are not integers"}, "hardened": None}
+    farthest = 0.0
+
+    @torch.no_grad()
+    def value(word: tuple[Any, ...]) -> int:
+        nonlocal farthest
+        if word:
+            found = float(model(torch.tensor([word], device=model.readout.weight.device))[0, -1, 0])
+        else:
+            found = float(model.readout(model.rational_head.initial_state()))
+        farthest = max(farthest, abs(found - round(found)))
+        if farthest > _NEAR:
+            raise NotRational(f"the value {found:g} of {word!r} is not near an integer")
+        return round(found)
+
+    try:
+        machine = interpolated(value, range(task.vocab_size))
+    except NotRational as error:
+        return {"hardening": {"refused": str(error)}, "hardened": None}
+    tokens = task.sample(64, _EXACT_LENGTH, torch.Generator().manual_seed(1_000_003 * (seed + 1)))
+    words = [*tokens.tolist(), *(family[0].tolist() for family in task.adversarial(_EXACT_LENGTH).values())]
+    truths = [row[-1] for row in task.integers(torch.tensor(words))]
+    right = [machine(word) == truth for word, truth in zip(words, truths, strict=True)]
+    entry = {
+        "input": "random and adversarial",
+        "task": task.name,
+        "length": _EXACT_LENGTH,
+        "sequences": len(words),
+        "exact": sum(right) / len(right),
+    }
+    hardening = {"refused": None, "states": machine.dim, "farthest_from_an_integer": farthest}
+    return {"hardening": hardening, "hardened": [entry]}

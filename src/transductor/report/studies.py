@@ -1,0 +1,89 @@
+"""The report of every study in a folder of records: a file of tables and a figure, and the same for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from transductor.report.study_cells import Sheet
+from transductor.report.study_figures import study_figure
+from transductor.report.study_records import StudyRecords, read_studies
+from transductor.report.study_sheets import study_sheets
+from transductor.report.style import save_figure
+from transductor.results import write_atomically
+
+__all__ = ["study_report", "study_tables"]
+
+_CELLS = "A cell is the mean over seeds (least–largest) × how many; a seed that is not among them is named."
+
+
+def study_report(folder: str | Path, output: str | Path | None = None) -> list[Path]:
+    """Write ``<study>.md`` and ``<study>.png`` for every study with records in ``folder``.
+
+    Records are all that is read.  A record that cannot be read is named in the report of its study, and the rest is
+    reported.
+
+    Args:
+        folder: Holds ``<study>/<arm>/seed<k>.json``.
+        output: Where to write; ``folder`` if it is not given.
+
+    Raises:
+        FileNotFoundError: If there is no record at all.
+    """
+    output = Path(folder if output is None else output)
+    written: list[Path] = []
+    for study in read_studies(folder):
+        written.append(write_atomically(output / f"{study.name}.md", _markdown(study).encode()))
+        written.append(save_figure(study_figure(study), output / f"{study.name}.png"))
+    return written
+
+
+def study_tables(study: StudyRecords) -> Group:
+    """What :func:`study_report` writes about one study of :func:`read_studies`, for the terminal."""
+    views: list[Table | Text] = [Text(f"{study.name}: {study.question}", style="bold")]
+    for sheet in study_sheets(study):
+        table = Table(title=sheet.title, title_justify="left", show_lines=False)
+        for place, column in enumerate(sheet.columns):
+            table.add_column(column, justify="left" if place == 0 else "right")
+        for row in sheet.rows:
+            table.add_row(*(Text(words) for words in row))
+        views.append(table)
+    return Group(*views, *(Text(line) for line in _remarks(study)))
+
+
+def _markdown(study: StudyRecords) -> str:
+    parts = [f"# {study.name}", study.question, f"![{study.name}]({study.name}.png)", *_remarks(study)]
+    for sheet in study_sheets(study):
+        parts += [f"## {sheet.title}", _table(sheet)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _table(sheet: Sheet) -> str:
+    rows: Sequence[Sequence[str]] = (sheet.columns, ["---"] * len(sheet.columns), *sheet.rows)
+    return "\n".join("| " + " | ".join(map(_escaped, row)) + " |" for row in rows)
+
+
+def _escaped(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def _remarks(study: StudyRecords) -> list[str]:
+    """How to read the tables, on what the numbers were made, and what could not be read."""
+    chances = sorted({arm.chance for arm in study.arms if arm.name.split("_")[0] in ("transductor", "transformer")})
+    machines = {
+        f"{run.record.environment.get('device')} ({run.record.environment.get('processor')})"
+        for arm in study.arms
+        for run in arm.runs
+    }
+    remarks = [_CELLS]
+    if len(chances) == 1:
+        remarks[0] += f" Chance is {chances[0]:.3g}."
+    if study.name in ("state_tracking", "ablations"):
+        remarks.append("The paper has no such study: every column is ours, and a heading says where it is hardened.")
+    if machines:
+        remarks.append(f"Made on {', '.join(sorted(machines))}.")
+    return [*remarks, *(f"Damaged, and left out: {sentence}." for sentence in study.damaged)]

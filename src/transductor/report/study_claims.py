@@ -1,0 +1,88 @@
+"""What others say: the paper's numbers, by the section they stand in, and the best published ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["AVERAGED", "CLAIMS", "PUBLISHED", "Claim", "Published"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A number of the paper, and where ours stands.
+
+    Args:
+        section: By title; numbers move.
+        says: In a few words.
+        value: The number.
+        arm: Which arm follows its recipe.
+        length: Of the inputs.
+        key: What is measured, as records name it.
+        automaton: Whether the claim is on Rational Transductors, so that our column answers it too.
+    """
+
+    section: str
+    says: str
+    value: float
+    arm: str
+    length: int
+    key: str
+    automaton: bool = True
+
+
+_GAP: Final = "The Regular Gap: Modulo Counting"
+_LENGTH: Final = "Length Generalization and Time-Invariance"
+_ADDITION: Final = "Algorithmic Generalization: Long-Integer Addition"
+_VALUE: Final = "Quantitative Generalization and Precision"
+
+CLAIMS: Final[dict[str, tuple[Claim, ...]]] = {
+    "regular_gap": (
+        Claim(_GAP, "Rational Transductor: 100% to length 500", 1.0, "transductor_paper", 500, "positions"),
+        Claim(_GAP, "Transformer: ≈ 20% beyond", 0.2, "transformer_learned", 500, "beyond", automaton=False),
+    ),
+    "length_generalization": (
+        Claim(_LENGTH, "Rational Transductor: ≥ 99% at length 1,000", 0.99, "transductor_paper", 1000, "positions"),
+        Claim(_LENGTH, "Transformer: ≈ 20% beyond", 0.2, "transformer_learned", 1000, "beyond", automaton=False),
+    ),
+    "long_addition": (
+        Claim(_ADDITION, "Rational Transductor: 100% exact at 1,000 digits", 1.0, "transductor_paper", 1000, "exact"),
+        Claim(
+            _ADDITION, "Transformer: 0% exact at 100 digits", 0.0, "transformer_learned", 100, "exact", automaton=False
+        ),
+    ),
+    "base_two_value": (
+        Claim(_VALUE, "Rational Transductor: MSE 5.9e-9 at L = 64", 5.9e-9, "transductor_paper", 64, "mse"),
+        Claim(_VALUE, "LSTM: MSE 8.4e-2 at L = 64", 8.4e-2, "lstm_paper", 64, "mse", automaton=False),
+        Claim(_VALUE, "Transformer: MSE 8.4e-2 at L = 64", 8.4e-2, "transformer_paper", 64, "mse", automaton=False),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Published:
+    """The best published results on a task, and the protocol they were measured by."""
+
+    protocol: str
+    parallel: str
+    sequential: str = "–"
+
+
+_PROTOCOL: Final = "train 3–40, test 40–256, last token"
+_LONGEST: Final = "train ≤ 60, longest length with ≥ 90%"
+
+PUBLISHED: Final[dict[str, Published]] = {
+    "parity": Published(_PROTOCOL, "100.0 (D-SLiCE), 99.9 (PD-SSM)", "LSTM 100"),
+    "even_pairs": Published(_PROTOCOL, "100 (DeltaNet, Mamba)", "LSTM 100"),
+    "cycle_navigation": Published(_PROTOCOL, "100.0 (BD4-LNCDE), 99.5 (PD-SSM)", "LSTM 100"),
+    "modular_arithmetic": Published(_PROTOCOL, "98.4 ± 0.7 (D-DE-SLiCE), 96.2 (PD-SSM)", "LSTM 99.9"),
+    "average": Published(_PROTOCOL, "98.8 (PD-SSM)", "LSTM 100"),
+    "a5_all_elements": Published("train 3–40", "SLiCEs to ≈ 320, DeltaProduct ≈ 2×", "LSTM to 5,120"),
+    "s5_all_elements": Published("train 128, prefix-exact", "DeltaProduct₄: ≈ 1 to 190, ≈ 0 at 512"),
+    "s5_32_random_generators": Published("train ≤ 40, test 40–256", "1.2 (nobody solves it)"),
+    "c6": Published(_LONGEST, "400", "tanh RNN 1,000 (cap)"),
+    "s3": Published(_LONGEST, "1,000", "tanh RNN 1,000 (cap)"),
+    "flip_flop": Published("sparse and dense out of distribution", "PaTH 0–0.0001% error", "LSTM ≈ 0"),
+}
+# The tasks whose average is published.
+AVERAGED: Final = ("parity", "even_pairs", "cycle_navigation", "modular_arithmetic")
