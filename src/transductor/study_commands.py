@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +36,9 @@ def reproduce(
     ] = _FOLDER,
 ) -> None:
     """Train and judge every arm of the studies; the same command again goes on where it was interrupted."""
+    from concurrent.futures import BrokenExecutor
+
+    import joblib
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -49,17 +51,21 @@ def reproduce(
 
     from transductor.experiments.reproduction import Job, pending
     from transductor.experiments.reproduction import reproduce as run
+    from transductor.experiments.running import DamagedRecordWarning
+    from transductor.training import TrainingError
 
     console = Console()
-    with refusals():
+    with refusals(TrainingError, BrokenExecutor), warnings.catch_warnings():
         device = chosen_device(device)
         chosen = _studies(studies, seeds, quick)
-        workers = jobs or len(os.sched_getaffinity(0))
+        workers = jobs or joblib.cpu_count()
         with warnings.catch_warnings(record=True) as damaged:
             warnings.simplefilter("always")
             left, done = pending(chosen, output, together=device != "cpu")
         for warning in damaged:
-            console.print(f"warning: {warning.message}", soft_wrap=True)
+            console.print(f"warning: {warning.message}", soft_wrap=True, markup=False)
+        # Said once is enough; what is damaged of an unfinished run is still to be found.
+        warnings.filterwarnings("ignore", message=".*the run is done again", category=DamagedRecordWarning)
         console.print(
             f"{done} runs are there already, {sum(len(job.seeds) for job in left)} are to be done", highlight=False
         )
@@ -79,11 +85,16 @@ def reproduce(
 
                 run(chosen, output, jobs=workers, backend=backend, device=device, on_job=on_job)
         except KeyboardInterrupt:
-            console.print(f"interrupted; what was done is in {output}, and the same command goes on from there")
+            console.print(
+                f"interrupted; what was done is in {output}, and the same command goes on from there",
+                soft_wrap=True,
+                markup=False,
+            )
             raise typer.Exit(130) from None
         if _LATENCY in (studies or ()):
             _latency(output, device, quick)
-    report(output, output)
+    if chosen:
+        report(output, output)
 
 
 def report(
@@ -108,7 +119,7 @@ def _studies(names: list[str] | None, seeds: int, quick: bool) -> list[Study]:
     unknown = [name for name in names or () if name not in (*STUDIES, _LATENCY)]
     if unknown:
         raise ValueError(f"studies must be among {', '.join(STUDIES)}, {_LATENCY}; got {unknown[0]!r}")
-    chosen = [STUDIES[name] for name in (names or STUDIES) if name in STUDIES]
+    chosen = [STUDIES[name] for name in dict.fromkeys(names or STUDIES) if name in STUDIES]
     if quick:
         return [study.shortened() for study in chosen]
     return [replace(study, seeds=tuple(range(seeds))) for study in chosen]

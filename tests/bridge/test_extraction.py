@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -245,9 +246,10 @@ def test_nonsense_is_refused_by_name():
         extract(model, words=torch.full((1, 3), 2))
     with pytest.raises(ValueError, match="driven by tokens"):
         extract(RationalHead(DenseTransitions(feature_dim=3, state_dim=2)))
-    one = RationalReadout(RationalHead(DenseTransitions(vocab_size=2, state_dim=2)), 1)
-    with pytest.raises(ValueError, match="at least two outputs"):
-        extract(one)
+    head = RationalHead(DenseTransitions(vocab_size=2, state_dim=2))
+    for one in (RationalReadout(head, 1), RationalTransductor(head, replace(BACKBONE, output_size=1))):
+        with pytest.raises(ValueError, match="at least two outputs"):
+            extract(one)
 
 
 def test_the_model_is_left_as_it_was():

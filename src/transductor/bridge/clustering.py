@@ -63,7 +63,7 @@ class Search:
 
     Args:
         head: Table, start, and what is read.
-        words: ``(B, T)``: go only where these lead; ``None`` for everywhere.
+        words: ``(B, T)``: letters follow each other as in these; ``None`` for all as they like.
         max_states: A walk that needs more is given up.
         tolerances: The radii.
     """
@@ -115,7 +115,6 @@ class Search:
                     self.metric,
                     radius=radius,
                     max_states=self.max_states,
-                    words=self.words,
                     up_to_scale=up_to_scale,
                 )
             except DidNotClose as reason:  # smaller radii need more states
@@ -132,25 +131,23 @@ def walked(
     *,
     radius: float,
     max_states: int,
-    words: Tensor | None = None,
     up_to_scale: bool = False,
 ) -> Walk:
     """Explore from the start, breadth-first, so that every representative is the state of a shortest word.
 
     Args:
         head: Table and start.
-        contexts: States in different contexts are never one.
+        contexts: Which letters may follow each other.  States in different contexts are never one.
         metric: ``(C, D, R)``; see :func:`~transductor.bridge.visible.futures`.
         radius: States that are no farther than this from a representative are taken for it.
         max_states: The walk is given up when it needs more.
-        words: ``(B, T)``: go only where these words lead; otherwise everywhere.
         up_to_scale: States on one ray from the origin are one.
 
     Raises:
         DidNotClose: Past ``max_states``, or at a state that is not finite.
     """
     collection = _Collection(head.start, contexts.first, metric, radius, max_states, up_to_scale)
-    table = _everywhere(head, contexts, collection) if words is None else _along(words, head, contexts, collection)
+    table = _explored(head, contexts, collection)
     return Walk(
         table,
         collection.states.clone(),
@@ -162,31 +159,25 @@ def walked(
     )
 
 
-def _everywhere(head: SeenHead, contexts: Contexts, collection: _Collection) -> Tensor:
-    letters, rows, done = len(head.table), [], 0
-    block = max(1, _AT_ONCE // letters)
-    while done < collection.count:
-        sources = collection.states[done : done + block]
-        successors = torch.einsum("vij,nj->nvi", head.table, sources).flatten(0, 1)
-        rows.append(collection.numbers(successors, contexts.after.repeat(len(sources))).reshape(-1, letters))
-        done += len(sources)
-    return torch.cat(rows)
-
-
-def _along(words: Tensor, head: SeenHead, contexts: Contexts, collection: _Collection) -> Tensor:
+def _explored(head: SeenHead, contexts: Contexts, collection: _Collection) -> Tensor:
+    """From every state with every letter that may follow one that led there, until nothing new comes."""
     letters = len(head.table)
     table = torch.full((1, letters), -1)
-    state = torch.zeros(len(words), dtype=torch.long)
-    for letter in words.T:
-        unknown = table[state, letter] < 0
-        if unknown.any():
-            pairs = torch.unique(state[unknown] * letters + letter[unknown])
-            sources, steps = pairs // letters, pairs % letters
+    # Which letters lead to a state; one more stands for the beginning.
+    led = torch.zeros(1, letters + 1, dtype=torch.bool)
+    led[0, letters] = True
+    while True:
+        allowed = led.double() @ contexts.follows.double() > 0
+        pairs = torch.nonzero(allowed & (table < 0))
+        if not len(pairs):
+            return table
+        for sources, steps in (part.T for part in pairs.split(_AT_ONCE)):
             numbers = collection.numbers(stepped(head.table, collection.states[sources], steps), contexts.after[steps])
-            table = torch.cat([table, table.new_full((collection.count - len(table), letters), -1)])
+            more = collection.count - len(table)
+            table = torch.cat([table, table.new_full((more, letters), -1)])
+            led = torch.cat([led, led.new_zeros(more, letters + 1)])
             table[sources, steps] = numbers
-        state = table[state, letter]
-    return table
+            led[numbers, steps] = True
 
 
 class _Collection:

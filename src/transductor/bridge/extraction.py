@@ -107,8 +107,8 @@ def extract(
 
     Args:
         model: A readout, a whole transductor, or a bare head, all of whose state counts.
-        words: ``(B, T)``: only continuations that occur in these are explored and counted, and everything else leads
-            to a sink without a label.  Give words where the head has learned only some (expressions, say).
+        words: ``(B, T)``: a letter may follow another, or begin, where it does in these; everything else leads to a
+            sink without a label.  Give words where the head has learned only some (expressions, say).
         max_states: A walk that needs more is given up.
         tolerances: Radii, in units of a typical state.
 
@@ -123,7 +123,8 @@ def extract(
         return extract_head(
             model, torch.eye(model.state_dim), words=words, max_states=max_states, tolerances=tolerances
         )
-    if isinstance(model, RationalReadout) and model.readout.out_features < 2:
+    outputs = model.readout.out_features if isinstance(model, RationalReadout) else model.backbone.config.output_size
+    if outputs < 2:
         raise ValueError("model must have at least two outputs, one per label; it has one")
     words = _checked(model.rational_head, words, max_states, tolerances)
     search = Search(seen(model, words), words, max_states, tolerances)

@@ -59,18 +59,20 @@ class Contexts:
     """Which letters can come next: states in different contexts have no continuation in common.
 
     ``after (V)`` is the context that a letter leads to, ``first`` that of the start, ``likely (C, V)`` how often each
-    letter comes next.
+    letter comes next; ``follows (V + 1, V)`` says which letter may come after which, the last row which may begin.
     """
 
     after: Tensor
     first: int
     likely: Tensor
+    follows: Tensor
 
     @classmethod
     def free(cls, letters: int) -> Contexts:
         """Any letter after any."""
         likely = torch.full((1, letters), 1 / letters, dtype=torch.float64)
-        return cls(torch.zeros(letters, dtype=torch.long), 0, likely)
+        follows = torch.ones(letters + 1, letters, dtype=torch.bool)
+        return cls(torch.zeros(letters, dtype=torch.long), 0, likely, follows)
 
     @classmethod
     def of(cls, words: Tensor, letters: int) -> Contexts:
@@ -78,6 +80,7 @@ class Contexts:
         before = torch.cat([torch.full_like(words[:, :1], letters), words[:, :-1]], 1).flatten()
         pairs = before * letters + words.flatten()
         counts = pairs.bincount(minlength=(letters + 1) * letters).reshape(letters + 1, letters).double()
+        follows = counts > 0
         # A letter that ends every word it is in joins the start's context: nothing is known of what follows.
         counts[counts.sum(1) == 0] += counts[letters]
         shares = (counts @ counts.T) > 0
@@ -85,7 +88,7 @@ class Contexts:
             shares = (shares.double() @ shares.double()) > 0
         contexts, of_letter = torch.unique(shares, dim=0, return_inverse=True)
         likely = torch.zeros(len(contexts), letters, dtype=torch.float64).index_add_(0, of_letter, counts)
-        return cls(of_letter[:letters], int(of_letter[letters]), likely / likely.sum(1, keepdim=True))
+        return cls(of_letter[:letters], int(of_letter[letters]), likely / likely.sum(1, keepdim=True), follows)
 
 
 def seen(model: RationalReadout | RationalTransductor | RationalHead, words: Tensor | None) -> SeenHead:

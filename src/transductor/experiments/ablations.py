@@ -19,7 +19,7 @@ from transductor.model import (
     SinusoidalPositions,
     TransductorConfig,
 )
-from transductor.tasks import FlipFlop, ModularCounting, Parity, Task, task_named
+from transductor.tasks import FlipFlop, ModularArithmetic, ModularCounting, Parity, Task, task_named
 from transductor.training import Annealing, Curriculum, TrainingSettings
 from transductor.transitions import FamilySpec
 
@@ -82,6 +82,29 @@ def _families() -> list[Arm]:
     ]
 
 
+def _smoothings() -> list[Arm]:
+    """What the loss pulls at when every label is right already."""
+    tasks: dict[str, tuple[Task, str, int]] = {
+        "parity": (Parity(), "orthogonal", 8),
+        "arithmetic": (ModularArithmetic(), "dense", 32),
+    }
+    training = TrainingSettings(
+        steps=2000, length=39, batch_size=128, optimiser="adam", clipping="per_tensor", curriculum=Curriculum(4)
+    )
+    return [
+        Arm(
+            f"smoothing_{name}_on_{task_name}",
+            "ours",
+            task,
+            _readout(task, family, dim),
+            replace(training, label_smoothing=smoothing),
+            _probes(39, 255, 4999),
+        )
+        for task_name, (task, family, dim) in tasks.items()
+        for name, smoothing in (("none", 0.0), ("tenth", 0.1))
+    ]
+
+
 def _starts() -> list[Arm]:
     """How far from the identity the matrices of S3 start."""
     task = task_named("group:S3:all")
@@ -100,7 +123,10 @@ def _starts() -> list[Arm]:
 
 
 def _compactness() -> list[Arm]:
-    """Frozen random features of growing width beside a learned state of dimension 2."""
+    """Frozen random features of growing width beside a learned state of dimension 2.
+
+    A plane has nothing to spare, so its lengths grow; features that are frozen would not pass the first.
+    """
     training = TrainingSettings(steps=1500, length=20, clipping="per_tensor", label_smoothing=0.0)
     frozen = [
         Arm(
@@ -117,8 +143,8 @@ def _compactness() -> list[Arm]:
         "learned_2",
         "ours",
         _COUNTING,
-        _readout(_COUNTING, "orthogonal", 2),
-        training,
+        _readout(_COUNTING, "squared_cayley", 2),
+        replace(training, curriculum=Curriculum(4)),
         (Probe(10, 256), Probe(20, 256), Probe(40, 256)),
     )
     return [*frozen, learned]
@@ -150,5 +176,5 @@ def _positions() -> list[Arm]:
 ablations: Final = Study(
     "ablations",
     "Which choices matter: where the state enters, which family, how it starts, whether it learns, which positions?",
-    (*_injections(), *_families(), *_starts(), *_compactness(), *_positions()),
+    (*_injections(), *_families(), *_smoothings(), *_starts(), *_compactness(), *_positions()),
 )

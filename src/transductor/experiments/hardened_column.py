@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import copy
+import json
+import math
 import time
+from pathlib import Path
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
-from transductor.automata import NotRational, interpolated
+from transductor.automata import DFA, NotRational, interpolated
+from transductor.bridge.certification import certify
 from transductor.bridge.extraction import NoMachineNearby
 from transductor.bridge.hardening import harden
 from transductor.experiments.judging import judge
@@ -21,18 +26,25 @@ __all__ = ["hardened_column"]
 _WORDS: Final = 4096  # as long as in training; they show which letters can follow each other
 _EXACT_LENGTH: Final = 1000
 _MOST_STATES_ON_DEVICE: Final = 64  # what the GPU's kernels are made for
+_LARGEST_CERTIFICATE: Final = 300_000  # bytes; larger ones can be made again from the model
 _NEAR: Final = 0.25  # how far from an integer a value may be that is taken for it
 
 
-def hardened_column(model: SequenceModel[Any], arm: Arm, seed: int) -> dict[str, Any]:
-    """``hardening``: how the machine was found, or why there is none; ``hardened``: how right it is."""
+def hardened_column(model: SequenceModel[Any], arm: Arm, seed: int, certificate: Path) -> dict[str, Any]:
+    """``hardening``: how the machine was found, or why there is none; ``hardened``: how right it is.
+
+    The certificate that the hardened model is the task's machine is written, where it is not too large.
+    """
     began = time.perf_counter()
-    found = _of_numbers(model, arm, seed) if arm.task.output_kind == "real" else _of_classes(model, arm, seed)
+    if arm.task.output_kind == "real":
+        found = _of_numbers(model, arm, seed)
+    else:
+        found = _of_classes(model, arm, seed, certificate)
     found["hardening"]["seconds"] = round(time.perf_counter() - began, 2)
     return found
 
 
-def _of_classes(model: SequenceModel[Any], arm: Arm, seed: int) -> dict[str, Any]:
+def _of_classes(model: SequenceModel[Any], arm: Arm, seed: int, certificate: Path) -> dict[str, Any]:
     if not isinstance(model, (RationalReadout, RationalTransductor)):
         return {"hardening": {"refused": "the model has no rational head"}, "hardened": None}
     words = arm.task.sample(_WORDS, arm.training.length, torch.Generator().manual_seed(2_000_003 * (seed + 1)))
@@ -41,8 +53,6 @@ def _of_classes(model: SequenceModel[Any], arm: Arm, seed: int) -> dict[str, Any
     except NoMachineNearby as error:
         return {"hardening": {"refused": str(error)}, "hardened": None}
     extraction, truth = hardened.extraction, arm.task.automaton()
-    if extraction.machine.states <= _MOST_STATES_ON_DEVICE:
-        hardened.model.to(next(model.parameters()).device)
     hardening = {
         "refused": None,
         "states": extraction.machine.states,
@@ -51,13 +61,51 @@ def _of_classes(model: SequenceModel[Any], arm: Arm, seed: int) -> dict[str, Any
         "separation": extraction.separation,
         "tolerance": extraction.tolerance,
         "agreement": hardened.agreement,
+        "certificate": _certified(hardened.model, arm, words, certificate),
     }
+    if extraction.machine.states <= _MOST_STATES_ON_DEVICE:
+        hardened.model.to(next(model.parameters()).device)
     column = [
         entry
         for probe in arm.probes
         for entry in judge(hardened.model, arm.task, probe, trained_length=arm.training.length, seed=seed)
     ]
     return {"hardening": hardening, "hardened": column}
+
+
+def _certified(model: Any, arm: Arm, words: Tensor, path: Path) -> dict[str, Any] | None:
+    truth = arm.task.automaton()
+    if truth is None:
+        return None
+    began = time.perf_counter()
+    try:
+        found = certify(model, against=truth, domain=_domain(words, arm.task.vocab_size))
+        written = json.dumps(found.plain(), allow_nan=False)
+    except ValueError as error:  # numbers too large for anything to be said of them
+        return {"verdict": f"none: {error}", "about": None, "word_length": None, "margin": None, "bytes": 0}
+    if len(written) <= _LARGEST_CERTIFICATE:
+        found.write(path)
+    return {
+        "verdict": found.verdict,
+        "about": found.about,
+        "word_length": None if found.word is None else len(found.word),
+        "margin": found.margin,
+        "bytes": len(written),
+        "seconds": round(time.perf_counter() - began, 2),
+    }
+
+
+def _domain(words: Tensor, letters: int) -> DFA | None:
+    """The words in which every letter begins or follows another as in ``words``, if these are not all words."""
+    before = torch.cat([torch.full_like(words[:, :1], letters), words[:, :-1]], 1)
+    follows = torch.zeros(letters + 1, letters, dtype=torch.bool)
+    follows[before.flatten(), words.flatten()] = True
+    if bool(follows.all()):
+        return None
+    dead = letters + 1
+    table = torch.where(follows, torch.arange(letters), dead)
+    table = torch.cat([table, torch.full((1, letters), dead)])
+    return DFA(tuple(range(letters)), table.numpy(), letters, frozenset(range(letters + 1)))
 
 
 def _of_numbers(model: SequenceModel[Any], arm: Arm, seed: int) -> dict[str, Any]:
@@ -74,7 +122,7 @@ def _of_numbers(model: SequenceModel[Any], arm: Arm, seed: int) -> dict[str, Any
             found = float(model(torch.tensor([word], device=model.readout.weight.device))[0, -1, 0])
         else:
             found = float(model.readout(model.rational_head.initial_state()))
-        farthest = max(farthest, abs(found - round(found)))
+        farthest = max(farthest, abs(found - round(found)) if math.isfinite(found) else math.inf)
         if farthest > _NEAR:
             raise NotRational(f"the value {found:g} of {word!r} is not near an integer")
         return round(found)

@@ -73,12 +73,13 @@ class _Classes:
     def __init__(self, trained_length: int) -> None:
         self.trained_length = trained_length
         self.sequences = self.exact = self.last = self.with_last = 0
-        self.right = self.counted = torch.zeros(())
+        self.right = self.counted = torch.zeros((), dtype=torch.long)  # exact, however many
 
     def add(self, task: Task, tokens: Tensor, outputs: Tensor) -> None:
         labels = task.truth(tokens)
         counted = labels != IGNORED
-        right = (outputs.argmax(-1).cpu() == labels) & counted
+        # argmax takes NaN for the largest, but it is no answer
+        right = (outputs.argmax(-1).cpu() == labels) & counted & ~outputs.isnan().any(-1).cpu()
         self.right, self.counted = self.right + right.sum(0), self.counted + counted.sum(0)
         self.sequences += len(tokens)
         self.exact += int((right == counted).all(1).sum())
@@ -90,7 +91,7 @@ class _Classes:
     def entry(self) -> dict[str, Any]:
         wrong = (self.counted - self.right).nonzero().flatten()
         beyond = slice(self.trained_length, None)
-        if not float(self.counted[beyond].sum()):
+        if not self.counted[beyond].any():
             beyond = slice(None)
         return {
             "sequences": self.sequences,
@@ -104,12 +105,12 @@ class _Classes:
             "curve": [
                 [end, self._share(slice(begin, end))]
                 for begin, end in (_bins(len(self.counted)) if len(wrong) else [(0, len(self.counted))])
-                if float(self.counted[begin:end].sum())
+                if self.counted[begin:end].any()
             ],
         }
 
     def _share(self, places: slice) -> float:
-        return float(self.right[places].sum() / self.counted[places].sum().clamp_min(1))
+        return int(self.right[places].sum()) / max(1, int(self.counted[places].sum()))
 
 
 class _Numbers:

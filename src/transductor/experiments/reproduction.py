@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -105,9 +105,15 @@ def reproduce(
     with _connected(backend, jobs):
         parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs")
         calls = (joblib.delayed(_done)(job, str(folder), device, 1) for job in todo)
-        for place, job in enumerate(parallel(calls), 1):
-            if on_job is not None:
-                on_job(job, place, len(todo))
+        ended = parallel(calls)
+        try:
+            for place, job in enumerate(ended, 1):
+                if on_job is not None:
+                    on_job(job, place, len(todo))
+        finally:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # interrupted, joblib advises to ask for less
+                ended.close()
     return len(todo)
 
 
@@ -125,6 +131,7 @@ def _connected(backend: str, jobs: int) -> Iterator[Any]:
     """joblib, told where to send its calls."""
     import joblib
 
+    client: Any = nullcontext()
     try:
         if backend == "ray":
             from ray.util.joblib import register_ray
@@ -133,11 +140,9 @@ def _connected(backend: str, jobs: int) -> Iterator[Any]:
         elif backend == "dask":
             from dask.distributed import Client
 
-            with Client(n_workers=jobs, threads_per_worker=1), joblib.parallel_config("dask"):  # type: ignore[no-untyped-call]
-                yield
-            return
+            client = Client(n_workers=jobs, threads_per_worker=1)  # type: ignore[no-untyped-call]
     except ImportError as error:
         needed = {"ray": "ray", "dask": "dask[distributed]"}[backend]
         raise ImportError(f"backend {backend!r} needs the package {needed}; loky needs nothing") from error
-    with joblib.parallel_config(backend):
+    with client, joblib.parallel_config(backend):
         yield

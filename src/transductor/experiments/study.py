@@ -84,12 +84,17 @@ class Arm:
             raise ValueError(f"name must be letters, digits and underscores; got {self.name!r}")
         if not self.probes:
             raise ValueError("probes must not be empty")
+        if self.fit is not None and self.task.output_kind != "real":
+            raise ValueError(f"fit must be None where labels are classes, as in {self.task.name}")
 
     def shortened(self) -> Arm:
-        """The same in miniature, to see that all runs: a tenth of the steps, no input above 200 tokens."""
+        """The same in miniature, to see that all runs: a twentieth of the steps, inputs of at most 200 tokens.
+
+        Where training is on longer ones, inputs are as long; an odd length stays odd.
+        """
         longest = max(200, self.training.length)
         probes = [
-            replace(probe, length=min(probe.length, longest - longest % 2 + probe.length % 2), sequences=8)
+            replace(probe, length=min(probe.length, longest - (longest - probe.length) % 2), sequences=8)
             for probe in self.probes
         ]
         steps = max(10, math.ceil(self.training.steps / 20))

@@ -88,6 +88,7 @@ ARMS: Final[dict[str, tuple[str, ...]]] = {
     "ablations": (
         *(f"injection_{name}" for name in ("deep", "input", "none")),
         *(f"family_{family}_on_{task}" for task in ("counting", "parity", "flip_flop") for family in _FAMILIES),
+        *(f"smoothing_{name}_on_{task}" for task in ("parity", "arithmetic") for name in ("none", "tenth")),
         *(f"start_{name}" for name in ("at_identity", "near_identity", "away", "far_away")),
         *(f"frozen_{dim}" for dim in (2, 8, 32, 128, 512)),
         "learned_2",

@@ -174,12 +174,14 @@ def ablation_groups(study: StudyRecords) -> dict[str, dict[str, ArmRuns]]:
         "learned_": "Frozen random features beside a learned state",
         "positions_": "Positions of the backbone",
     }
+    by_tasks = {"family_": "Families", "smoothing_": "Label smoothing"}
     found: dict[str, dict[str, ArmRuns]] = {}
     for arm in study.arms:
         prefix = next((prefix for prefix in prefixes if arm.name.startswith(prefix)), None)
-        if arm.name.startswith("family_") and "_on_" in arm.name:
-            family, _, task = arm.name.removeprefix("family_").rpartition("_on_")
-            found.setdefault(f"Families on {label(task)}", {})[label(family)] = arm
+        by_task = next((kind for kind in by_tasks if arm.name.startswith(kind) and "_on_" in arm.name), None)
+        if by_task is not None:
+            choice, _, task = arm.name.removeprefix(by_task).rpartition("_on_")
+            found.setdefault(f"{by_tasks[by_task]} on {label(task)}", {})[label(choice)] = arm
         elif prefix in ("frozen_", "learned_"):
             found.setdefault(prefixes[prefix], {})[f"{prefix[:-1]}, width {arm.name.removeprefix(prefix)}"] = arm
         elif prefix is not None:

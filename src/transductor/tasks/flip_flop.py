@@ -139,12 +139,13 @@ def _instructions(
 
 
 def _memory_families(length: int) -> dict[str, Sequence[int]]:
+    """They begin with a write, as samples do: what the memory holds before it, nobody can learn from these."""
     return {
-        "one write, then distraction": framed((WRITE_1,), IGNORE_0, (READ,), length),
+        "a one, then zeros to be ignored": framed((WRITE_1,), IGNORE_0, (READ,), length),
+        "a zero, then ones to be ignored": framed((WRITE_0,), IGNORE_1, (READ,), length),
         "last write just before the read": framed((), WRITE_0, (WRITE_1, READ), length),
-        "all reads": [READ] * length,
+        "one write, then reads": framed((WRITE_1,), READ, (READ,), length),
         "write and read": [*repeated((WRITE_1, READ, WRITE_0, READ), length - 1), READ],
-        "only distraction": framed((), IGNORE_1, (READ,), length),
     }
 
 
