@@ -18,6 +18,7 @@ PUBLIC = {
     "UniversalHead",
     "RandomFeatureHead",
     "BackboneConfig",
+    "RationalReadout",
     "RationalTransductor",
     "StackedTransductor",
     "Transformer",
@@ -25,6 +26,11 @@ PUBLIC = {
     "LinearRNN",
     "save",
     "load",
+    "compile_head",
+    "compile_model",
+    "extract",
+    "harden",
+    "certify",
 }
 
 

@@ -9,11 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from transductor.bridge import certify, compile_head, compile_model, extract, harden
     from transductor.heads import RandomFeatureHead, RationalHead, UniversalHead
     from transductor.model import (
         LSTM,
         BackboneConfig,
         LinearRNN,
+        RationalReadout,
         RationalTransductor,
         StackedTransductor,
         Transformer,
@@ -30,6 +32,7 @@ _HOME = {
     "UniversalHead": "transductor.heads",
     "RandomFeatureHead": "transductor.heads",
     "BackboneConfig": "transductor.model",
+    "RationalReadout": "transductor.model",
     "RationalTransductor": "transductor.model",
     "StackedTransductor": "transductor.model",
     "Transformer": "transductor.model",
@@ -37,6 +40,11 @@ _HOME = {
     "LinearRNN": "transductor.model",
     "save": "transductor.model",
     "load": "transductor.model",
+    "compile_head": "transductor.bridge",
+    "compile_model": "transductor.bridge",
+    "extract": "transductor.bridge",
+    "harden": "transductor.bridge",
+    "certify": "transductor.bridge",
 }
 
 __all__ = [
@@ -45,10 +53,16 @@ __all__ = [
     "LinearRNN",
     "RandomFeatureHead",
     "RationalHead",
+    "RationalReadout",
     "RationalTransductor",
     "StackedTransductor",
     "Transformer",
     "UniversalHead",
+    "certify",
+    "compile_head",
+    "compile_model",
+    "extract",
+    "harden",
     "load",
     "save",
     "scan",

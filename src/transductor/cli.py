@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transductor.automaton_commands import automaton
+from transductor.bridge_commands import certify, compile_automaton, extract, harden, look
 from transductor.refusals import chosen_device
 from transductor.study_commands import report, reproduce
 from transductor.training_commands import evaluate, predict, train
@@ -34,6 +35,9 @@ app.add_typer(bench, name="bench")
 app.add_typer(automaton, name="automaton")
 for command in (train, evaluate, predict, reproduce, report):
     app.command()(command)
+app.command("compile")(compile_automaton)
+for verb in (extract, harden, certify, look):
+    app.command()(verb)
 
 
 @app.callback(invoke_without_command=True)

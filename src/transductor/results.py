@@ -51,8 +51,23 @@ class Record:
 
     def write(self, path: str | Path) -> Path:
         """Write as JSON, atomically; a finite number or nothing."""
-        text = json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
-        return write_atomically(path, text.encode())
+        return write_atomically(path, (_json(asdict(self)) + "\n").encode())
+
+
+def _json(value: Any, indent: str = "") -> str:
+    """Indented JSON in which a list that fits on a line is one line: curves have many short lists."""
+    flat = json.dumps(value, allow_nan=False)
+    if (
+        not isinstance(value, (dict, list, tuple))
+        or not value
+        or (isinstance(value, (list, tuple)) and len(flat) < 100)
+    ):
+        return flat
+    deeper = indent + "  "
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(str(key))}: {_json(part, deeper)}" for key, part in value.items()]
+        return "{\n" + ",\n".join(deeper + part for part in parts) + f"\n{indent}}}"
+    return "[\n" + ",\n".join(deeper + _json(part, deeper) for part in value) + f"\n{indent}]"
 
 
 def read_record(path: str | Path) -> Record:

@@ -48,6 +48,7 @@ def reproduce(
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+    from rich.table import Column
 
     from transductor.experiments.reproduction import Job, pending
     from transductor.experiments.reproduction import reproduce as run
@@ -70,14 +71,15 @@ def reproduce(
             f"{done} runs are there already, {sum(len(job.seeds) for job in left)} are to be done", highlight=False
         )
         columns = (
-            BarColumn(),
+            BarColumn(20),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.description}"),
+            # What is left of the line: times must not give way to a long name.
+            TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
         )
         try:
-            with Progress(*columns, console=console) as progress:
+            with Progress(*columns, console=console, expand=True) as progress:
                 bar = progress.add_task("", total=len(left))
 
                 def on_job(job: Job, count: int, total: int) -> None:

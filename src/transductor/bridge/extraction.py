@@ -123,8 +123,8 @@ def extract(
         return extract_head(
             model, torch.eye(model.state_dim), words=words, max_states=max_states, tolerances=tolerances
         )
-    outputs = model.readout.out_features if isinstance(model, RationalReadout) else model.backbone.config.output_size
-    if outputs < 2:
+    readout = model.readout if isinstance(model, RationalReadout) else model.backbone.readout
+    if readout.out_features < 2:
         raise ValueError("model must have at least two outputs, one per label; it has one")
     words = _checked(model.rational_head, words, max_states, tolerances)
     search = Search(seen(model, words), words, max_states, tolerances)

@@ -27,6 +27,7 @@ _CLASSES: Final = (
     (0.5, "#f3d9a4", "black", "worst seed ≥ 50%"),
     (0.0, "#e08b7a", "black", "worst seed < 50%"),
 )
+_IN_A_ROW: Final = 3  # groups of arms
 _BREAKS: Final = (100, 300, 2000, 20_000)  # lengths between two of these share a column
 
 
@@ -109,17 +110,22 @@ def _square(axis: Axes, column: float, row: int, tally: Tally) -> None:
 
 
 def ablations_figure(study: StudyRecords) -> Figure:
-    """Families on top, one panel for each task; the other groups below."""
+    """Families on top, one panel for each task; the other groups below, three in a row."""
     groups = ablation_groups(study)
     families = {title: arms for title, arms in groups.items() if title.startswith("Families on")}
     others = {title: arms for title, arms in groups.items() if title not in families}
-    rows = [row for row in (families, others) if row]
+    rows = [families] if families else []
+    titles = list(others)
+    for begin in range(0, len(titles), _IN_A_ROW):
+        rows.append({title: others[title] for title in titles[begin : begin + _IN_A_ROW]})
     heights = [0.36 * max(len(arms) for arms in row.values()) + 1.2 for row in rows]
     figure = Figure(figsize=(14, sum(heights) + 1.6), layout="constrained")
     bands = figure.subfigures(len(rows), 1, height_ratios=heights, squeeze=False)[:, 0]
     for band, row in zip(bands, rows, strict=True):
-        axes = band.subplots(1, len(row), squeeze=False, sharey=row is families)[0]
-        for axis, (title, arms) in zip(axes, row.items(), strict=True):
+        axes = band.subplots(1, len(row) if row is families else _IN_A_ROW, squeeze=False, sharey=row is families)[0]
+        for axis in axes[len(row) :]:
+            axis.set_axis_off()
+        for axis, (title, arms) in zip(axes, row.items(), strict=False):
             if title.startswith("Frozen"):
                 _widths(axis, arms)
             else:

@@ -1,0 +1,137 @@
+"""What a portrait holds: plain numbers, so that figures are drawn from a file where torch is not installed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from transductor.results import write_atomically
+
+__all__ = ["Drawn", "Drift", "Leak", "Portrait", "Trajectory", "read_portrait"]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A finite machine.
+
+    Attributes:
+        transitions: ``[state][letter]`` is the next state.
+        labels: Of the states; None where a state has none.  None altogether where the states are not labelled.
+        start: The state before the first letter.
+    """
+
+    transitions: list[list[int]]
+    labels: list[int | None] | None
+    start: int = 0
+
+    @property
+    def states(self) -> int:
+        """How many."""
+        return len(self.transitions)
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """Where the head's state goes on one word, as far as anything read off it shows.
+
+    Attributes:
+        word: Its letters.
+        points: ``[time] = [x, y]``, the two principal coordinates, before the first letter and after each; None where
+            the state is not finite.
+        states: For each point the state of the machine, the learned one or else the target; None without either.
+        centres: ``[x, y]`` of the representatives.
+        share: Of the variance that the two coordinates show.
+    """
+
+    word: list[int]
+    points: list[list[float] | None]
+    states: list[int] | None
+    centres: list[list[float]]
+    share: float
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How far the state is from the representative of the state it should be in, in units of a typical state.
+
+    Attributes:
+        lengths: After so many letters.
+        median: Of random words.
+        worst: Of random words.
+        powers: For each letter, by its number, of its powers alone.
+        words: How many random words.
+        limit: Half the distance of two representatives: farther than this, another one may be nearer.
+        precision: In which the states were computed.
+    """
+
+    lengths: list[int]
+    median: list[float | None]
+    worst: list[float | None]
+    powers: dict[str, list[float | None]]
+    words: int
+    limit: float
+    precision: str
+
+
+@dataclass(frozen=True)
+class Leak:
+    """For each letter, how far it leads representatives from representatives: ``|M r_q − r_δ(q)|``.
+
+    None for letters that no representative reads.
+    """
+
+    mean: list[float | None]
+    worst: list[float | None]
+
+
+@dataclass(frozen=True)
+class Portrait:
+    """A head to look at.
+
+    Attributes:
+        title: What it is.
+        letters: Names of the letters.
+        eigenvalues: ``[letter][k] = [real, imaginary]``.
+        trajectory: On one word.
+        learned: The machine that it is near to.
+        refusal: Why there is none.
+        target: The machine it should be.
+        separating_word: A shortest word on which the two differ; None where there is none, or nothing to compare.
+        compared: Whether there are two labelled machines to compare.
+        drift: None without a machine.
+        leak: None without a machine.
+        summary: How near the machine is, in words.
+    """
+
+    title: str
+    letters: list[str]
+    eigenvalues: list[list[list[float]]]
+    trajectory: Trajectory
+    learned: Drawn | None
+    refusal: str
+    target: Drawn | None
+    separating_word: list[int] | None
+    compared: bool
+    drift: Drift | None
+    leak: Leak | None
+    summary: str = ""
+
+    def write(self, path: str | Path) -> Path:
+        """Write as JSON, atomically."""
+        return write_atomically(path, (json.dumps(asdict(self), allow_nan=False) + "\n").encode())
+
+
+def read_portrait(path: str | Path) -> Portrait:
+    """Read what :meth:`Portrait.write` wrote; a file that is none is named."""
+    parts: dict[str, Any] = {
+        "trajectory": Trajectory, "learned": Drawn, "target": Drawn, "drift": Drift, "leak": Leak,
+    }  # fmt: skip
+    try:
+        plain = json.loads(Path(path).read_text(encoding="utf-8"))
+        for name, kind in parts.items():
+            plain[name] = None if plain[name] is None else kind(**plain[name])
+        return Portrait(**plain)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path} is no portrait: {error}") from error
