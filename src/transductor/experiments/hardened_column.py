@@ -16,16 +16,18 @@ from transductor.automata import DFA, NotRational, interpolated
 from transductor.bridge.certification import certify
 from transductor.bridge.extraction import NoMachineNearby
 from transductor.bridge.hardening import harden
+from transductor.bridge.looking import portrait
 from transductor.experiments.judging import judge
 from transductor.experiments.study import Arm
 from transductor.model import RationalReadout, RationalTransductor, SequenceModel
 from transductor.tasks import BaseValue
 
-__all__ = ["hardened_column"]
+__all__ = ["hardened_column", "write_portrait"]
 
 _WORDS: Final = 4096  # as long as in training; they show which letters can follow each other
 _EXACT_LENGTH: Final = 1000
 _MOST_STATES_ON_DEVICE: Final = 64  # what the GPU's kernels are made for
+_DRAWN_WORDS, _DRAWN_LENGTH = 64, 10_001
 _LARGEST_CERTIFICATE: Final = 300_000  # bytes; larger ones can be made again from the model
 _NEAR: Final = 0.25  # how far from an integer a value may be that is taken for it
 
@@ -47,7 +49,7 @@ def hardened_column(model: SequenceModel[Any], arm: Arm, seed: int, certificate:
 def _of_classes(model: SequenceModel[Any], arm: Arm, seed: int, certificate: Path) -> dict[str, Any]:
     if not isinstance(model, (RationalReadout, RationalTransductor)):
         return {"hardening": {"refused": "the model has no rational head"}, "hardened": None}
-    words = arm.task.sample(_WORDS, arm.training.length, torch.Generator().manual_seed(2_000_003 * (seed + 1)))
+    words = _words(arm, seed)
     try:
         hardened = harden(copy.deepcopy(model).cpu(), words=words)  # type: ignore[type-var]  # one class or the other
     except NoMachineNearby as error:
@@ -71,6 +73,18 @@ def _of_classes(model: SequenceModel[Any], arm: Arm, seed: int, certificate: Pat
         for entry in judge(hardened.model, arm.task, probe, trained_length=arm.training.length, seed=seed)
     ]
     return {"hardening": hardening, "hardened": column}
+
+
+def _words(arm: Arm, seed: int) -> Tensor:
+    """Fresh inputs as long as in training."""
+    return arm.task.sample(_WORDS, arm.training.length, torch.Generator().manual_seed(2_000_003 * (seed + 1)))
+
+
+def write_portrait(model: SequenceModel[Any], arm: Arm, seed: int, path: Path) -> None:
+    """What there is to see of the learned head, as data that the report draws."""
+    if isinstance(model, (RationalReadout, RationalTransductor)):
+        long = arm.task.sample(_DRAWN_WORDS, _DRAWN_LENGTH, torch.Generator().manual_seed(3_000_017 * (seed + 1)))
+        portrait(copy.deepcopy(model).cpu(), arm.task.automaton(), long).write(path)
 
 
 def _certified(model: Any, arm: Arm, words: Tensor, path: Path) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 import torch
 
 from transductor.configuration import to_plain
-from transductor.experiments.hardened_column import hardened_column
+from transductor.experiments.hardened_column import hardened_column, write_portrait
 from transductor.experiments.judging import judge
 from transductor.experiments.study import Arm, Study
 from transductor.model import CheckpointError, SequenceModel, build, load, save
@@ -36,6 +36,7 @@ __all__ = [
     "DamagedRecordWarning",
     "certificate_path",
     "model_path",
+    "portrait_path",
     "record_path",
     "run_arm",
     "run_settings",
@@ -66,6 +67,11 @@ def model_path(folder: Path, study: str, arm: str, seed: int) -> Path:
 def certificate_path(folder: Path, study: str, arm: str, seed: int) -> Path:
     """Where the certificate of one run's hardened model lies."""
     return folder / "certificates" / study / arm / f"seed{seed}.json"
+
+
+def portrait_path(folder: Path, study: str, arm: str) -> Path:
+    """Where the portrait of an arm's first model lies."""
+    return folder / "portraits" / study / f"{arm}.json"
 
 
 def run_settings(study: Study, arm: Arm, seed: int) -> dict[str, Any]:
@@ -296,6 +302,10 @@ def _judged(
             certificate = certificate_path(folder, study.name, arm.name, seed)
             with _writing(certificate):
                 measurements |= hardened_column(model, arm, seed, certificate)
+            likeness = portrait_path(folder, study.name, arm.name)
+            if seed == study.seeds[0] and arm.task.output_kind == "class":
+                with _writing(likeness):
+                    write_portrait(model, arm, seed, likeness)
     measurements["judging_seconds"] = round(time.perf_counter() - began, 2)
     surroundings = {**environment(), "device": _device_name(device)}
     path = record_path(folder, study.name, arm.name, seed)

@@ -9,6 +9,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from transductor.bridge.portraits import read_portrait
+from transductor.report.portrait import portrait_figure
 from transductor.report.study_cells import Sheet
 from transductor.report.study_figures import study_figure
 from transductor.report.study_records import StudyRecords, read_studies
@@ -22,7 +24,7 @@ _CELLS = "A cell is the mean over seeds (least–largest) × how many; a seed th
 
 
 def study_report(folder: str | Path, output: str | Path | None = None) -> list[Path]:
-    """Write ``<study>.md`` and ``<study>.png`` for every study with records in ``folder``.
+    """Write ``<study>.md`` and ``<study>.png`` for every study with records in ``folder``, and the portraits there.
 
     Records are all that is read.  A record that cannot be read is named in the report of its study, and the rest is
     reported.
@@ -39,6 +41,9 @@ def study_report(folder: str | Path, output: str | Path | None = None) -> list[P
     for study in read_studies(folder):
         written.append(write_atomically(output / f"{study.name}.md", _markdown(study).encode()))
         written.append(save_figure(study_figure(study), output / f"{study.name}.png"))
+    for path in sorted(Path(folder).glob("portraits/*/*.json")):
+        figure = output / "portraits" / f"{path.parent.name}_{path.stem}.png"
+        written.append(portrait_figure(read_portrait(path), figure))
     return written
 
 
