@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -134,13 +135,9 @@ def _connected(backend: str, jobs: int) -> Iterator[Any]:
     client: Any = nullcontext()
     try:
         if backend == "ray":
-            from ray.util.joblib import register_ray
-
-            register_ray()
+            import_module("ray.util.joblib").register_ray()
         elif backend == "dask":
-            from dask.distributed import Client
-
-            client = Client(n_workers=jobs, threads_per_worker=1)  # type: ignore[no-untyped-call]
+            client = import_module("dask.distributed").Client(n_workers=jobs, threads_per_worker=1)
     except ImportError as error:
         needed = {"ray": "ray", "dask": "dask[distributed]"}[backend]
         raise ImportError(f"backend {backend!r} needs the package {needed}; loky needs nothing") from error
