@@ -42,3 +42,5 @@ def test_what_has_no_machine_is_refused():
         interpolated(lambda word: word.count("a") ** len(word), "ab", max_length=2)
     with pytest.raises(NotRational, match="more than max_rank = 2 states"):
         interpolated(lambda word: len(word) ** 3, "a", max_rank=2)
+    with pytest.raises(ValueError, match="max_length must be a positive integer; got 0"):
+        interpolated(len, "a", max_length=0)

@@ -242,6 +242,6 @@ def test_the_panels_of_the_ablations(tmp_path):
     write_study(tmp_path, "ablations", odd={"injection_deep": {1: "failed"}})
     figure = study_figure(only(tmp_path))
     axes = [axis for part in figure.subfigs for axis in part.axes]
-    assert len(axes) == 7
+    assert len(axes) == 9
     assert {"deep (2/3)", "input", "none"} <= {text.get_text() for axis in axes for text in axis.get_yticklabels()}
     assert "chance" in labels(figure)

@@ -283,6 +283,8 @@ def test_ablations_by_group(folder, reports):
         "Families on counting": "family_{}_on_counting",
         "Families on parity": "family_{}_on_parity",
         "Families on flip-flop": "family_{}_on_flip_flop",
+        "Label smoothing on parity": "smoothing_{}_on_parity",
+        "Label smoothing on arithmetic": "smoothing_{}_on_arithmetic",
         "How far from the identity the matrices start": "start_{}",
         "Positions of the backbone": "positions_{}",
         "Frozen random features beside a learned state": "{}",

@@ -9,7 +9,6 @@ from typing import Any
 
 from transductor.automata.hankel_block import basis_words
 from transductor.automata.weighted import Symbol, WeightedAutomaton
-from transductor.notation import check_positive
 
 __all__ = ["NotRational", "interpolated"]
 
@@ -47,7 +46,8 @@ def interpolated(
     Raises:
         NotRational: If there are more states than allowed, or a random word still has another value in the end.
     """
-    check_positive("max_length", max_length)
+    if max_length < 1:
+        raise ValueError(f"max_length must be a positive integer; got {max_length!r}")
     letters = tuple(alphabet)
     known: dict[Word, Fraction] = {}
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Final, TypeVar, final
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from transductor.automata.finite import DFA
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["IGNORED", "MooreMachine"]
 
@@ -85,6 +86,8 @@ class MooreMachine:
 
     def labels(self, tokens: Tensor) -> Tensor:
         """The label after every letter of ``tokens`` ``(B, T)``, int64 of the same shape."""
+        import torch
+
         letters_TB = np.ascontiguousarray(tokens.cpu().numpy().T)
         states_TB = np.empty(letters_TB.shape, dtype=np.int64)
         state_B = np.full(letters_TB.shape[1:], self.start, dtype=np.int64)
