@@ -97,7 +97,8 @@ def test_curves_with_gaps_are_drawn(tmp_path):
     nothing = [None] * len(gaps)
     partly = replace(seen, drift=replace(seen.drift, worst=gaps, median=nothing, powers={}))
     leaks = replace(partly, leak=replace(seen.leak, worst=[None, 0.1], mean=[None, 0.0]))
-    portrait_figure(leaks, tmp_path / "figure.png")
+    whole = portrait_figure(seen, tmp_path / "whole.png").read_bytes()
+    assert portrait_figure(leaks, tmp_path / "figure.png").read_bytes() != whole
 
 
 def test_states_have_colours_of_their_own():

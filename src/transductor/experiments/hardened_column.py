@@ -17,6 +17,7 @@ from transductor.bridge.certification import certify
 from transductor.bridge.extraction import NoMachineNearby
 from transductor.bridge.hardening import harden
 from transductor.bridge.looking import portrait
+from transductor.bridge.visible import Contexts
 from transductor.experiments.judging import judge
 from transductor.experiments.study import Arm
 from transductor.model import RationalReadout, RationalTransductor, SequenceModel
@@ -111,9 +112,7 @@ def _certified(model: Any, arm: Arm, words: Tensor, path: Path) -> dict[str, Any
 
 def _domain(words: Tensor, letters: int) -> DFA | None:
     """The words in which every letter begins or follows another as in ``words``, if these are not all words."""
-    before = torch.cat([torch.full_like(words[:, :1], letters), words[:, :-1]], 1)
-    follows = torch.zeros(letters + 1, letters, dtype=torch.bool)
-    follows[before.flatten(), words.flatten()] = True
+    follows = Contexts.of(words, letters).follows
     if bool(follows.all()):
         return None
     dead = letters + 1
