@@ -108,7 +108,9 @@ class _Learned(Positions):
         nn.init.normal_(self.table.weight, std=0.02)
 
     def embedding(self, positions: Tensor) -> Tensor | None:
-        longest = int(positions.max()) + 1 if positions.numel() else 0
+        # A graph cannot branch on a position; there the table itself refuses what it does not hold.
+        look = positions.numel() and not torch.compiler.is_compiling()
+        longest = int(positions.max()) + 1 if look else 0
         if longest > self.table.num_embeddings:
             raise ValueError(
                 f"tokens reach position {longest - 1}, but learned positions end at max_length = "
@@ -145,7 +147,7 @@ class _Rotary(Positions):
         # float64 angles: position 10^6 times a frequency loses seven digits in float32.
         angles = positions.double().unsqueeze(-1) * _frequencies(vectors.shape[-1], self.base).to(vectors.device)
         cosine, sine = (part.to(vectors.dtype).unsqueeze(1) for part in (angles.cos(), angles.sin()))
-        even, odd = vectors[..., ::2], vectors[..., 1::2]
+        even, odd = vectors.unflatten(-1, (-1, 2)).unbind(-1)  # of two slices, each would have a gradient full of zeros
         return torch.stack((even * cosine - odd * sine, even * sine + odd * cosine), -1).flatten(-2)
 
 

@@ -54,7 +54,7 @@ def train_together(
     device = next(base.parameters()).device
     named = [(name, weight, weight.ndim >= 3) for name, weight in weights.items()]
     kind = torch.optim.AdamW if settings.optimiser == "adamw" else torch.optim.Adam
-    optimiser = kind(parameter_groups(named, settings), lr=settings.learning_rate)
+    optimiser = kind(parameter_groups(named, settings), lr=settings.learning_rate, fused=True)
     peaks = [float(group["lr"]) for group in optimiser.param_groups]
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     histories: list[list[TrainingPoint]] = [[] for _ in models]
