@@ -49,11 +49,11 @@ class Injection(nn.Module, ABC):
         """
         if self.projections is None:
             return lambda layer, stream: stream
-        states = states.to(next(self.projections.parameters()).dtype)
+        states = states.to(self.projections.weight.dtype)
         parts: tuple[Tensor, ...] | None = None
         if torch.is_grad_enabled() or states.shape[1] <= _FEW or self.layers == 1 or not _is_bare(self.projections):
             # A module call, never `.weight @`: adapters such as LoRA wrap modules.
-            parts = self.projections(states).split(self.width, -1)
+            parts = self.projections(states).chunk(self.layers, -1)
 
         def inject(layer: int, stream: Tensor) -> Tensor:
             if layer >= self.layers:
@@ -76,8 +76,12 @@ class Injection(nn.Module, ABC):
 
 
 def _added(stream: Tensor, term: Tensor) -> Tensor:
-    """The sum in the stream's dtype; a narrower term is widened by the addition itself."""
-    return stream + (term if torch.promote_types(term.dtype, stream.dtype) == stream.dtype else term.to(stream.dtype))
+    """The sum on the stream's device, in its dtype; a narrower term is widened by the addition itself."""
+    if term.device != stream.device:  # a model spread over several devices
+        term = term.to(stream.device)
+    if term.dtype != stream.dtype and torch.promote_types(term.dtype, stream.dtype) != stream.dtype:
+        term = term.to(stream.dtype)
+    return stream + term
 
 
 def _is_bare(module: nn.Module) -> bool:

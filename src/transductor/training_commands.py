@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,9 +16,11 @@ import typer
 from transductor.refusals import refusals
 
 if TYPE_CHECKING:
+    import torch
+
     from transductor.model import SequenceModel
     from transductor.tasks import Task
-    from transductor.training import FileData, Score
+    from transductor.training import FileData, Score, Trainer
 
 __all__ = ["evaluate", "predict", "train"]
 
@@ -47,15 +52,19 @@ def train(
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between two written states.")] = 100,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write events for TensorBoard too.")] = False,
+    distributed: Annotated[
+        str | None, typer.Option(help="Under torchrun: ddp (a copy per rank) or fsdp2 (parameters split).")
+    ] = None,
+    rank_timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for a rank that is silent.")] = 45.0,
 ) -> None:
     """Train a model; the same command again goes on where an interrupted run stopped."""
     import torch
 
     from transductor.model import save
     from transductor.tasks import task_named
-    from transductor.training import FileData, Trainer, TrainingError, TrainingSettings
+    from transductor.training import FileData, TrainingError, TrainingSettings
 
-    with refusals(TrainingError):
+    with refusals(TrainingError), _trainers(distributed, device, rank_timeout) as (kind, own_device, options):
         if (data is None) == (task is None):
             raise ValueError("one of --data and --task must be given")
         settings = TrainingSettings(
@@ -70,20 +79,44 @@ def train(
         torch.manual_seed(seed)
         built = _model(model, source, family, state_dim, width, layers, attention_heads)
         if (output / "training.json").exists():
-            trainer = Trainer.resumed(output, device=device)
+            trainer = kind.resumed(output, device=own_device, **options)
             given = {"data": source, "settings": settings, "model": built.config}
             found = {"data": trainer.source, "settings": trainer.settings, "model": trainer.model.config}
             if other := [name for name in given if given[name] != found[name]]:
                 raise ValueError(f"{output} holds another run: its {' and '.join(other)} differ from those given")
-            typer.echo(f"going on from step {trainer.step:,}")
+            if trainer.leads:
+                typer.echo(f"going on from step {trainer.step:,}")
         else:
-            trainer = Trainer(built.to(device), source, settings)
+            trainer = kind(built.to(own_device), source, settings, **options)
         _run(trainer, output, checkpoint_every, tensorboard)
-        save(trainer.model, output / "model")
+        whole = trainer.whole_model()
+        if not trainer.leads:
+            return
+        save(whole, output / "model")
         if isinstance(source, FileData):
             _write_data(source, output / "model")
-            _report(trainer.model, source)
+            _report(whole, source)
     typer.echo(f"written: {output / 'model'}")
+
+
+@contextmanager
+def _trainers(
+    distributed: str | None, device: str, timeout: float
+) -> Iterator[tuple[type[Trainer], str | torch.device, dict[str, Any]]]:
+    """Which trainer to build, where, and with what: alone, or one of the ranks that torchrun has started."""
+    from transductor.notation import one_of
+    from transductor.training import Trainer
+
+    if distributed is None:
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ValueError("torchrun has started several ranks, which would train the same alone: add --distributed")
+        yield Trainer, device, {}
+        return
+    from transductor.training.distributed import STRATEGIES, DistributedTrainer, joined_ranks
+
+    one_of("--distributed", distributed, STRATEGIES)
+    with joined_ranks(device, timeout=timeout) as own:
+        yield DistributedTrainer, own, {"strategy": distributed}
 
 
 def _model(
@@ -121,9 +154,9 @@ def _run(trainer: Any, folder: Path, checkpoint_every: int, tensorboard: bool) -
         TextColumn("{task.fields[rate]:,.0f} tokens/s"),
         TimeRemainingColumn(),
     )
-    writer = _tensorboard(folder) if tensorboard else None
+    writer = _tensorboard(folder) if tensorboard and trainer.leads else None
     try:
-        with Progress(*columns) as progress:
+        with Progress(*columns, disable=not trainer.leads) as progress:
             bar = progress.add_task(
                 "", total=trainer.settings.steps, completed=trainer.step, loss=0.0, accuracy=0.0, rate=0.0
             )

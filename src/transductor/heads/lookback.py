@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from transductor.heads.rational import HeadState, RationalHead
+from transductor.recurrence import Stretches, past_along_time
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 __all__ = ["LookbackHead"]
 
@@ -33,7 +37,8 @@ class LookbackHead(RationalHead):
         states, final = super().forward(drive, return_final=True, **options)
         start = options.get("initial_state")
         start = self.initial_state() if start is None else start
-        both = torch.cat((states, _before(states, start.to(states.dtype), options.get("cu_seqlens"))), -1)
+        before = _before(states, start.to(states.dtype), options.get("cu_seqlens"), options.get("time_group"))
+        both = torch.cat((states, before), -1)
         return (both, final) if return_final else both
 
     def advance(self, drive: Tensor, stream: HeadState, **options: Any) -> tuple[Tensor, HeadState]:
@@ -43,19 +48,25 @@ class LookbackHead(RationalHead):
         return torch.cat((states, _before(states, start, None)), -1), after
 
 
-def _before(states: Tensor, start: Tensor, cu_seqlens: Tensor | None) -> Tensor:
-    """``h_{t−1}`` for every ``h_t`` of ``(B, T, D)`` or ``(T, D)``; each packed document begins at ``start``."""
-    time = states.ndim - 2
-    if states.shape[time] == 0:
-        return states
+def _before(states: Tensor, start: Tensor, cu_seqlens: Tensor | None, time_group: ProcessGroup | None = None) -> Tensor:
+    """``h_{t−1}`` for every ``h_t`` of ``(B, T, D)`` or ``(T, D)``; each packed document begins at ``start``.
+
+    With a ``time_group`` the first comes from the rank before.
+    """
+    time, begin = states.ndim - 2, 0
+    first = states.narrow(time, 0, 0)
+    if time_group is not None:
+        stretches = Stretches.of(time_group, states.shape[time], states.device)
+        first, begin = past_along_time(states, time, stretches, 1), stretches.begin
+    if first.shape[time] == 0:
+        begun = start[0] if cu_seqlens is not None and start.ndim == 2 else start
+        one = *states.shape[:time], 1, states.shape[-1]
+        first = torch.cat((first, begun.unsqueeze(-2).expand(one)), time)
+    before = torch.cat((first, states), time).narrow(time, 0, states.shape[time])
     if cu_seqlens is None:
-        first = start.unsqueeze(-2) if start.ndim == states.ndim - 1 else start.expand(states.select(time, 0).shape)
-        if first.ndim < states.ndim:
-            first = first.unsqueeze(time)
-        return torch.cat((first, states.narrow(time, 0, states.shape[time] - 1)), time)
-    shifted = states.roll(1, time)
-    index = torch.arange(states.shape[time], device=states.device)
+        return before
+    index = torch.arange(begin, begin + states.shape[time], device=states.device)
     offsets = cu_seqlens.to(states.device)
     documents = torch.bucketize(index, offsets[1:], right=True)
     begins = (index == offsets[documents]).unsqueeze(-1)
-    return torch.where(begins, start[documents] if start.ndim == 2 else start, shifted)
+    return torch.where(begins, start[documents] if start.ndim == 2 else start, before)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import torch
 from torch import Tensor, nn
 
 from transductor.configuration import configuration
-from transductor.notation import check_positive, check_token_ids, one_of, working_dtype
-from transductor.recurrence import BACKENDS, scan
+from transductor.notation import check_positive, check_token_ids, one_of, readable, working_dtype
+from transductor.recurrence import BACKENDS, scan, sequence_parallel_scan
 from transductor.transitions import FamilySpec, Stepper, TransitionFamily
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 __all__ = ["HeadConfig", "HeadState", "RationalHead"]
 
@@ -79,8 +83,20 @@ class RationalHead(nn.Module):
 
     @property
     def output_dim(self) -> int:
-        """Numbers per position that leave the head: D, unless it shows more than its state."""
+        """Numbers per position that leave the head: D, unless it shows more after its state."""
         return self.state_dim
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Follow a model to its device, but not below float32: an angle rounded to bfloat16 is another automaton."""
+
+        def kept(value: Tensor) -> Tensor:
+            moved = fn(value)
+            if moved.is_floating_point() and working_dtype(moved.dtype) != moved.dtype:
+                return value.to(device=moved.device, dtype=working_dtype(value.dtype))
+            return moved
+
+        super()._apply(kept, recurse)  # type: ignore[no-untyped-call]
+        return self
 
     @property
     def config(self) -> HeadConfig:
@@ -103,6 +119,7 @@ class RationalHead(nn.Module):
         lengths: Tensor | None = ...,
         cu_seqlens: Tensor | None = ...,
         return_final: Literal[False] = ...,
+        time_group: ProcessGroup | None = ...,
     ) -> Tensor: ...
 
     @overload
@@ -116,6 +133,7 @@ class RationalHead(nn.Module):
         lengths: Tensor | None = ...,
         cu_seqlens: Tensor | None = ...,
         return_final: Literal[True],
+        time_group: ProcessGroup | None = ...,
     ) -> tuple[Tensor, Tensor]: ...
 
     def forward(
@@ -128,6 +146,7 @@ class RationalHead(nn.Module):
         lengths: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
         return_final: bool = False,
+        time_group: ProcessGroup | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """All states ``(B, T, D)``, in at least float32; see :func:`transductor.scan` for the options.
 
@@ -136,15 +155,18 @@ class RationalHead(nn.Module):
                 features.
             bias: Additive term per position, ``(B, T, D)``.
             initial_state: Instead of the learned one: ``(D)`` or ``(B, D)``.
+            time_group: Ranks that hold a stretch of the time axis each; see
+                :func:`~transductor.recurrence.sequence_parallel_scan`.
         """
         if not isinstance(drive, Tensor):
             raise TypeError(f"tokens (or features) must be a torch.Tensor; got {type(drive).__name__}")
         start = self.initial_state() if initial_state is None else initial_state
-        options = {"mask": mask, "lengths": lengths, "cu_seqlens": cu_seqlens, "backend": self.backend}
+        options: dict[str, Any] = {"mask": mask, "lengths": lengths, "cu_seqlens": cu_seqlens, "backend": self.backend}
         transitions, tokens = self._operands(drive)
-        return scan(  # type: ignore[call-overload, no-any-return]
-            transitions, tokens, bias=bias, initial_state=start, return_final=return_final, **options
-        )
+        options |= {"bias": bias, "initial_state": start, "return_final": return_final}
+        if time_group is not None:
+            return sequence_parallel_scan(transitions, tokens, group=time_group, **options)
+        return scan(transitions, tokens, **options)  # type: ignore[no-any-return]
 
     def _operands(self, drive: Tensor) -> tuple[Tensor, Tensor | None]:
         if self.transitions.feature_dim is not None:
@@ -190,12 +212,14 @@ class RationalHead(nn.Module):
                     after = after + bias[:, t]
                 state = after if mask is None else after.where(mask[:, t, None], state)
                 stepped.append(state)
+        if len(stepped) == 1:  # the usual one, where a copy would be felt
+            return state.unsqueeze(1), replace(stream, state=state)
         states = torch.stack(stepped, 1) if stepped else state.new_empty(len(state), 0, self.state_dim)
         return states, replace(stream, state=state)
 
     def _check_stretch(self, drive: Tensor, stream: HeadState, bias: Tensor | None, mask: Tensor | None) -> None:
         """What the scan would refuse is refused for single steps too."""
-        family, rows = self.transitions, len(stream.state)
+        family, rows = self.transitions, stream.state.shape[0]  # len() would make it a constant of a graph
         wanted = "(B, n)" if family.feature_dim is None else f"(B, n, {family.feature_dim})"
         name = "tokens" if family.feature_dim is None else "features"
         if not isinstance(drive, Tensor) or drive.ndim != wanted.count(",") + 1:
@@ -204,7 +228,7 @@ class RationalHead(nn.Module):
             raise ValueError(f"{name} must have {rows} rows like the stream; got {drive.shape[0]}")
         if family.vocab_size is not None:
             check_token_ids("tokens", drive, family.vocab_size)
-        elif not drive.isfinite().all():
+        elif readable(drive) and not drive.isfinite().all():
             raise ValueError("features must hold finite numbers")
         shape = rows, drive.shape[1]
         if mask is not None and (not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != shape):

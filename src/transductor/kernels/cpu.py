@@ -18,7 +18,9 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 __all__ = ["available", "backward", "forward"]
@@ -261,7 +263,26 @@ def _outers_by_token(
 
 def _flat(*tensors: Tensor) -> tuple[Any, ...]:
     """Each tensor as a flat numpy array: the same memory when it is contiguous."""
+    if dist.is_available() and dist.is_initialized():
+        return tuple(np.asarray(_Lent(tensor)) for tensor in tensors)
     return tuple(tensor.detach().numpy().ravel() for tensor in tensors)
+
+
+class _Lent:
+    """Memory lent to numpy for a while.
+
+    ``Tensor.numpy`` forbids the storage to be resized for ever, and FSDP frees parameters by just that.
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor.detach().contiguous()  # kept while the array lives
+        kind = "f" if tensor.is_floating_point() else "i"
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": (tensor.numel(),),
+            "typestr": np.dtype(f"{kind}{tensor.element_size()}").str,
+            "data": (self._tensor.data_ptr(), False),
+        }
 
 
 def _threads(nanoseconds: float) -> int:

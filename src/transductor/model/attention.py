@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transductor.configuration import configuration
+from transductor.kernels.attention import attention
 from transductor.model.positions import Positions
 from transductor.notation import check_positive
 
+if TYPE_CHECKING:
+    from transductor.model.time_parallel import EarlierRanks
+
 __all__ = [
+    "Attend",
     "AttentionKind",
     "CausalAttention",
     "FullAttention",
@@ -54,11 +60,15 @@ class NoAttention(AttentionKind):
 
 @dataclass(frozen=True)
 class Places:
-    """Where tokens stand: ``positions (B, T)``, ``documents (B, T)`` ids, ``real (B, T)``; B may be 1."""
+    """Where tokens stand: ``positions (B, T)``, ``documents (B, T)`` ids, ``real (B, T)``; B may be 1.
+
+    ``earlier``: the ranks that hold what was before, where the time axis lies on several.
+    """
 
     positions: Tensor
     documents: Tensor | None = None
     real: Tensor | None = None
+    earlier: EarlierRanks | None = None
 
     def joined(self, later: Places) -> Places:
         """These places followed by later ones."""
@@ -70,7 +80,11 @@ class Places:
 
     def last(self, count: int) -> Places:
         """The last ``count`` places."""
-        keep = slice(max(0, self.positions.shape[1] - count), None)
+        return self.between(max(0, self.positions.shape[1] - count), None)
+
+    def between(self, begin: int, end: int | None) -> Places:
+        """The places from ``begin`` to ``end``."""
+        keep = slice(begin, end)
         return Places(
             self.positions[:, keep],
             None if self.documents is None else self.documents[:, keep],
@@ -111,6 +125,10 @@ class KeyValueCache:
         )
 
 
+# Somebody else's way from queries, keys and values (B, H, T, E) to what is mixed (B, H, T, E): their cache and kernel.
+Attend = Callable[["CausalAttention", Tensor, Tensor, Tensor], Tensor]
+
+
 @final
 class CausalAttention(nn.Module):
     """Multi-head self-attention of one layer.
@@ -140,12 +158,24 @@ class CausalAttention(nn.Module):
         return KeyValueCache(nothing, nothing, Places(none, none, none.bool()))
 
     def forward(
-        self, stream: Tensor, places: Places, positions: Positions, cache: KeyValueCache | None = None
+        self,
+        stream: Tensor,
+        places: Places,
+        positions: Positions,
+        cache: KeyValueCache | None = None,
+        attend: Attend | None = None,
     ) -> tuple[Tensor, KeyValueCache | None]:
-        """``(B, T, W)`` to ``(B, T, W)``, and the cache with these tokens added (None without a cache)."""
+        """``(B, T, W)`` to ``(B, T, W)``, and the cache with these tokens added (None without a cache).
+
+        With ``attend``, queries meet keys there and not here, and ``cache`` is not used.
+        """
         queries = positions.turned(self.heads(self.query(stream)), places.positions)
         keys = positions.turned(self.heads(self.key(stream)), places.positions)
         values = self.heads(self.value(stream))
+        if attend is not None:
+            return self.output(attend(self, queries, keys, values).transpose(1, 2).flatten(-2)), None
+        if places.earlier is not None:
+            cache = places.earlier.cache(keys, values, self.kind)
         seen, plain = places, cache is None and places.documents is None and places.real is None
         if cache is not None:
             keys = torch.cat((cache.keys.to(keys.dtype), keys), 2)
@@ -157,13 +187,15 @@ class CausalAttention(nn.Module):
                 cache = KeyValueCache(keys[:, :, keep], values[:, :, keep], seen.last(past))
             else:
                 cache = KeyValueCache(keys, values, seen)
-        if isinstance(self.kind, SlidingWindow):
+        # A rank without tokens lends no keys, but whoever waits for its gradients must get an answer.
+        silent = places.earlier is not None and stream.shape[1] == 0
+        if isinstance(self.kind, SlidingWindow) and not silent:
             mixed = self._windowed(queries, keys, values, places, seen, positions, self.kind.window)
         elif plain and not positions.biases_scores:
-            mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+            mixed = attention(queries, keys, values)
         else:
             mixed = self._masked(queries, keys, values, places, seen, positions)
-        return self.output(mixed.transpose(1, 2).flatten(-2)), cache
+        return self.output(mixed.transpose(1, 2).flatten(-2)), cache if places.earlier is None else None
 
     def _masked(
         self, queries: Tensor, keys: Tensor, values: Tensor, places: Places, seen: Places, positions: Positions
@@ -173,7 +205,7 @@ class CausalAttention(nn.Module):
         index = torch.arange(total, device=queries.device)
         allowed = index <= index[total - time :, None]
         bias = _scores_to_add(allowed, places, seen, positions, queries.dtype)
-        return F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias)
+        return attention(queries, keys, values, bias)
 
     def _windowed(
         self,
@@ -189,7 +221,10 @@ class CausalAttention(nn.Module):
         time, past = queries.shape[2], keys.shape[2] - queries.shape[2]
         if time == 0:
             return queries
-        blocks = -(-time // window)
+        # Of positive numbers: ONNX rounds a quotient towards zero, Python down.
+        blocks = (time + window - 1) // window
+        if torch.compiler.is_exporting():
+            blocks += 1  # an empty one: a graph takes a single block for a constant
         # Keys start one full block before the first query; what is missing there is hidden.
         front, back = window - past, blocks * window - time
         present = torch.ones(keys.shape[2], dtype=torch.bool, device=keys.device)

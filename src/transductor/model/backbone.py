@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from transductor.configuration import configuration
 from transductor.model.attention import (
+    Attend,
     AttentionKind,
     CausalAttention,
     FullAttention,
@@ -91,7 +92,7 @@ class BackboneState:
 
     def places(self, tokens: Tensor, mask: Tensor | None) -> Places:
         """The places of the next tokens ``(B, n)``."""
-        if len(tokens) != len(self.seen):
+        if tokens.shape[0] != self.seen.shape[0]:
             raise ValueError(f"tokens must have {len(self.seen)} rows like the stream; got {len(tokens)}")
         real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
         positions = (self.seen.unsqueeze(1) + real.long().cumsum(1) - 1).clamp_min(0)
@@ -121,11 +122,16 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(
-        self, stream: Tensor, places: Places, positions: Positions, cache: KeyValueCache | None
+        self,
+        stream: Tensor,
+        places: Places,
+        positions: Positions,
+        cache: KeyValueCache | None = None,
+        attend: Attend | None = None,
     ) -> tuple[Tensor, KeyValueCache | None]:
-        """``(B, T, W)`` to ``(B, T, W)``, and the cache with these tokens added."""
+        """``(B, T, W)`` to ``(B, T, W)``, and the cache with these tokens added; see :class:`CausalAttention`."""
         if self.attention is not None:
-            mixed, cache = self.attention(self.attention_norm(stream), places, positions, cache)
+            mixed, cache = self.attention(self.attention_norm(stream), places, positions, cache, attend)
             stream = stream + self.dropout(mixed)
         return stream + self.dropout(self.feedforward(self.feedforward_norm(stream))), cache
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Generic, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from transductor.model.attention import Places
+from transductor.model.time_parallel import EarlierRanks, past_mask
 from transductor.notation import check_token_ids
-from transductor.recurrence import check_offsets, mask_from_lengths
+from transductor.recurrence import Stretches, check_offsets, mask_from_lengths
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 __all__ = ["Layout", "SequenceModel", "layout"]
 
@@ -63,11 +68,19 @@ class SequenceModel(nn.Module, ABC, Generic[StateT]):
 
 
 class Layout:
-    """A checked batch: its tokens, which of them are real, which document and position they have."""
+    """A checked batch: its tokens, which of them are real, which document and position they have.
 
-    def __init__(self, tokens: Tensor, mask: Tensor | None, offsets: Tensor | None) -> None:
+    With ``stretches`` it is our stretch of a longer time axis, which ``offsets`` are boundaries of.
+    """
+
+    def __init__(
+        self, tokens: Tensor, mask: Tensor | None, offsets: Tensor | None, stretches: Stretches | None = None
+    ) -> None:
         self.tokens, self.mask, self.offsets = tokens.long(), mask, offsets
-        index = torch.arange(tokens.shape[1], device=tokens.device).unsqueeze(0)
+        begin = 0 if stretches is None else stretches.begin
+        index = torch.arange(begin + tokens.shape[1], device=tokens.device).unsqueeze(0)
+        if mask is not None and stretches is not None:
+            mask = past_mask(mask, stretches)
         documents = None
         positions = index
         if offsets is not None:
@@ -77,12 +90,23 @@ class Layout:
             # A padded token shares the position of the real one before it; nobody looks at it.
             positions = (mask.long().cumsum(1) - 1).clamp_min(0)
         self.places = Places(positions, documents, mask)
+        if stretches is not None:
+            earlier = EarlierRanks(stretches, self.places.between(0, begin))
+            self.places = replace(self.places.between(begin, None), earlier=earlier)
 
 
 def layout(
-    tokens: Tensor, vocab_size: int, mask: Tensor | None, lengths: Tensor | None, cu_seqlens: Tensor | None
+    tokens: Tensor,
+    vocab_size: int,
+    mask: Tensor | None,
+    lengths: Tensor | None,
+    cu_seqlens: Tensor | None,
+    time_group: ProcessGroup | None = None,
 ) -> Layout:
-    """Check tokens and boundaries once, for all layers."""
+    """Check tokens and boundaries once, for all layers.
+
+    With a ``time_group``, ``tokens`` and ``mask`` are our stretch, ``lengths`` and ``cu_seqlens`` those of the whole.
+    """
     if not isinstance(tokens, Tensor) or tokens.ndim != 2:
         shape = tuple(tokens.shape) if isinstance(tokens, Tensor) else type(tokens).__name__
         raise ValueError(f"tokens must be a tensor of shape (B, T); got {shape}")
@@ -90,10 +114,15 @@ def layout(
     batch, time = tokens.shape
     if sum(given is not None for given in (mask, lengths, cu_seqlens)) > 1:
         raise ValueError("give at most one of mask, lengths and cu_seqlens")
+    stretches = None if time_group is None else Stretches.of(time_group, time, tokens.device)
     if lengths is not None:
-        mask = mask_from_lengths(lengths, batch, time, tokens.device)
+        if stretches is None:
+            mask = mask_from_lengths(lengths, batch, time, tokens.device)
+        else:
+            mask = stretches.mask_from_lengths(lengths, batch, tokens.device)
     elif mask is not None and (not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != tokens.shape):
         given = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
         raise ValueError(f"mask must be a bool tensor of shape {tuple(tokens.shape)}; got {given}")
-    offsets = None if cu_seqlens is None else check_offsets(cu_seqlens, batch, time, tokens.device)
-    return Layout(tokens, mask, offsets)
+    whole = time if stretches is None else stretches.total
+    offsets = None if cu_seqlens is None else check_offsets(cu_seqlens, batch, whole, tokens.device)
+    return Layout(tokens, mask, offsets, stretches)

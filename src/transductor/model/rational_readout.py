@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from torch import Tensor, nn
 
@@ -11,6 +11,9 @@ from transductor.configuration import configuration
 from transductor.heads import HeadConfig, HeadState, RationalHead
 from transductor.model.base import SequenceModel, layout
 from transductor.notation import check_positive
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 __all__ = ["RationalReadout", "ReadoutConfig", "ReadoutState"]
 
@@ -76,10 +79,16 @@ class RationalReadout(SequenceModel[ReadoutState]):
         mask: Tensor | None = None,
         lengths: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
+        time_group: ProcessGroup | None = None,
     ) -> Tensor:
-        """Tokens ``(B, T)`` to logits ``(B, T, output_size)``; see :class:`SequenceModel`."""
-        given = layout(tokens, self.vocab_size, mask, lengths, cu_seqlens)
-        return self._logits(self.rational_head(given.tokens, mask=given.mask, cu_seqlens=given.offsets))
+        """Tokens ``(B, T)`` to logits ``(B, T, output_size)``; see :class:`SequenceModel`.
+
+        With a ``time_group``, every rank of it calls this with its stretch of the tokens (and of ``mask``), in the
+        order of ranks, and gets the logits of its stretch; see :mod:`transductor.model.time_parallel`.
+        """
+        given = layout(tokens, self.vocab_size, mask, lengths, cu_seqlens, time_group)
+        states = self.rational_head(given.tokens, mask=given.mask, cu_seqlens=given.offsets, time_group=time_group)
+        return self._logits(states)
 
     def _logits(self, states: Tensor) -> Tensor:
         logits: Tensor = self.readout(states.to(self.readout.weight.dtype))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from torch import Tensor, nn
 
@@ -13,6 +13,9 @@ from transductor.heads import HeadConfig, HeadState, RationalHead
 from transductor.injection import build_injection
 from transductor.model.backbone import Backbone, BackboneConfig, BackboneState
 from transductor.model.base import Layout, SequenceModel, layout
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 __all__ = ["StackedConfig", "StackedState", "StackedTransductor"]
 
@@ -95,9 +98,14 @@ class StackedTransductor(SequenceModel[StackedState]):
         mask: Tensor | None = None,
         lengths: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
+        time_group: ProcessGroup | None = None,
     ) -> Tensor:
-        """Tokens ``(B, T)`` to logits ``(B, T, output_size)``; see :class:`SequenceModel`."""
-        given: Layout = layout(tokens, self.backbone.config.vocab_size, mask, lengths, cu_seqlens)
+        """Tokens ``(B, T)`` to logits ``(B, T, output_size)``; see :class:`SequenceModel`.
+
+        With a ``time_group``, every rank of it calls this with its stretch of the tokens (and of ``mask``), in the
+        order of ranks, and gets the logits of its stretch; see :mod:`transductor.model.time_parallel`.
+        """
+        given: Layout = layout(tokens, self.backbone.config.vocab_size, mask, lengths, cu_seqlens, time_group)
         tokens = given.tokens
 
         def inject(layer: int, stream: Tensor) -> Tensor:
@@ -106,6 +114,7 @@ class StackedTransductor(SequenceModel[StackedState]):
                 bias=self._input(layer, stream),
                 mask=given.mask,
                 cu_seqlens=given.offsets,
+                time_group=time_group,
             )
             injected: Tensor = self.injections[layer](0, stream, states)
             return injected

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from torch import Tensor
 
@@ -12,6 +12,9 @@ from transductor.heads import HeadConfig, HeadState, RationalHead
 from transductor.injection import build_injection
 from transductor.model.backbone import Backbone, BackboneConfig, BackboneState
 from transductor.model.base import SequenceModel, layout
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 __all__ = ["RationalTransductor", "TransductorConfig", "TransductorState"]
 
@@ -77,11 +80,16 @@ class RationalTransductor(SequenceModel[TransductorState]):
         mask: Tensor | None = None,
         lengths: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
+        time_group: ProcessGroup | None = None,
     ) -> Tensor:
-        """Tokens ``(B, T)`` to logits ``(B, T, output_size)``; see :class:`SequenceModel`."""
-        given = layout(tokens, self.backbone.config.vocab_size, mask, lengths, cu_seqlens)
+        """Tokens ``(B, T)`` to logits ``(B, T, output_size)``; see :class:`SequenceModel`.
+
+        With a ``time_group``, every rank of it calls this with its stretch of the tokens (and of ``mask``), in the
+        order of ranks, and gets the logits of its stretch; see :mod:`transductor.model.time_parallel`.
+        """
+        given = layout(tokens, self.backbone.config.vocab_size, mask, lengths, cu_seqlens, time_group)
         tokens = given.tokens
-        states = self.rational_head(tokens, mask=given.mask, cu_seqlens=given.offsets)
+        states = self.rational_head(tokens, mask=given.mask, cu_seqlens=given.offsets, time_group=time_group)
         logits: Tensor = self.backbone(tokens, given.places, self.injection.into(states))[0]
         return logits
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from torch import Tensor
 
 from transductor.model.backbone import Backbone, BackboneConfig, BackboneState
 from transductor.model.base import SequenceModel, layout
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 __all__ = ["Transformer"]
 
@@ -32,9 +35,14 @@ class Transformer(SequenceModel[BackboneState]):
         mask: Tensor | None = None,
         lengths: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
+        time_group: ProcessGroup | None = None,
     ) -> Tensor:
-        """Tokens ``(B, T)`` to logits ``(B, T, output_size)``; see :class:`SequenceModel`."""
-        given = layout(tokens, self.config.vocab_size, mask, lengths, cu_seqlens)
+        """Tokens ``(B, T)`` to logits ``(B, T, output_size)``; see :class:`SequenceModel`.
+
+        With a ``time_group``, every rank of it calls this with its stretch of the tokens (and of ``mask``), in the
+        order of ranks, and gets the logits of its stretch; see :mod:`transductor.model.time_parallel`.
+        """
+        given = layout(tokens, self.config.vocab_size, mask, lengths, cu_seqlens, time_group)
         tokens = given.tokens
         logits: Tensor = self.backbone(tokens, given.places)[0]
         return logits

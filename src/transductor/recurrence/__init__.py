@@ -1,7 +1,19 @@
 """The verb ``scan``: all states of a linear recurrence, over tokens or matrices.  Knows no family."""
 
+from transductor.recurrence.along_time import Stretches, past_along_time
 from transductor.recurrence.arguments import check_offsets, mask_from_lengths
 from transductor.recurrence.semirings import SEMIRINGS, Semiring
+from transductor.recurrence.sequence_parallel import sequence_parallel_scan
 from transductor.recurrence.verb import BACKENDS, scan
 
-__all__ = ["BACKENDS", "SEMIRINGS", "Semiring", "check_offsets", "mask_from_lengths", "scan"]
+__all__ = [
+    "BACKENDS",
+    "SEMIRINGS",
+    "Semiring",
+    "Stretches",
+    "check_offsets",
+    "mask_from_lengths",
+    "past_along_time",
+    "scan",
+    "sequence_parallel_scan",
+]

@@ -25,7 +25,7 @@ from transductor.recurrence.problem import Problem, folded
 from transductor.recurrence.reference import reference
 from transductor.recurrence.semirings import SEMIRINGS, Semiring
 
-__all__ = ["backward", "chunked", "forward"]
+__all__ = ["affine_product", "backward", "chunked", "forward", "then"]
 
 REAL = SEMIRINGS["real"]
 
@@ -77,6 +77,39 @@ def _chunk_products(lanes: Lanes, bias: Tensor | None, semiring: Semiring) -> tu
         affine = semiring.matmul(lanes.matrix(step), affine)
         affine[..., -1] = semiring.add(affine[..., -1], bias[step])
     return affine[..., :-1].contiguous(), affine[..., -1]
+
+
+def then(earlier: Tensor, later: Tensor) -> Tensor:
+    """Two affine maps ``[M | b]`` of shape ``(..., D, D + 1)`` as one."""
+    both = later[..., :-1] @ earlier
+    both[..., -1] += later[..., -1]
+    return both
+
+
+def affine_product(matrices: Tensor, tokens: Tensor | None, bias: Tensor | None) -> Tensor:
+    """What a whole stretch does to the state that enters it: ``[M | b]`` of shape ``(B, D, D + 1)``; no gradient.
+
+    Chunks side by side, then pairs of chunks: 2·max(32, 2D) + log₂ T steps from Python, about the memory of the states.
+    """
+    batch, time = (matrices if tokens is None else tokens).shape[:2]
+    dim = matrices.shape[-1]
+    whole = torch.eye(dim, dim + 1, dtype=matrices.dtype, device=matrices.device).expand(batch, -1, -1)
+    length = max(32, 2 * dim)
+    body = time - time % length
+    for span in (slice(0, body), slice(body, time)):
+        chunks = max(1, (span.stop - span.start) // length)
+        if span.start == span.stop:
+            continue
+        lane_bias = None if bias is None else to_lanes(bias[:, span], chunks)
+        products, responses = _chunk_products(_lanes(matrices, tokens, span, chunks, REAL), lane_bias, REAL)
+        if responses is None:
+            responses = products.new_zeros(products.shape[:-1])
+        maps = torch.cat((products, responses.unsqueeze(-1)), -1).unflatten(0, (batch, chunks))
+        while maps.shape[1] > 1:
+            pairs = maps.shape[1] // 2 * 2
+            maps = torch.cat((then(maps[:, :pairs:2], maps[:, 1:pairs:2]), maps[:, pairs:]), 1)
+        whole = then(whole, maps[:, 0])
+    return whole
 
 
 def _gram_lanes(table: Tensor, ids: Tensor, gram: int) -> TokenLanes:

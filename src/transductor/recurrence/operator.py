@@ -63,6 +63,9 @@ def _(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
     states = initial.new_empty(batch, time, initial.shape[-1])
     if engine != "triton":
         return states, initial.new_empty(0), initial.new_empty(0)
+    if torch.compiler.is_exporting():  # how a row is cut depends on its length; a program must hold for all
+        size = torch.library.get_ctx().new_dynamic_size
+        return states, initial.new_empty(size()), initial.new_empty(size())
     chunks, groups = product_shapes(batch, time, initial.shape[-1])
     return states, initial.new_empty(chunks), initial.new_empty(groups)
 

@@ -48,8 +48,9 @@ class Semiring(ABC):
 
     def identity(self, size: int, like: Tensor) -> Tensor:
         """The identity matrix ``(D, D)``."""
-        eye = torch.full((size, size), self.zero, dtype=like.dtype, device=like.device)
-        return eye.fill_diagonal_(self.one)
+        diagonal = torch.eye(size, dtype=torch.bool, device=like.device)
+        # Written anew, not in place: exporters follow no writing into a diagonal.
+        return torch.full((size, size), self.zero, dtype=like.dtype, device=like.device).masked_fill(diagonal, self.one)
 
 
 @final

@@ -23,7 +23,7 @@ from transductor.recurrence.problem import Problem
 from transductor.recurrence.reference import reference
 from transductor.recurrence.semirings import SEMIRINGS
 
-__all__ = ["BACKENDS", "scan"]
+__all__ = ["BACKENDS", "scan", "solved"]
 
 BACKENDS: Final[dict[str, Callable[[Problem], Tensor]]] = {
     "reference": reference,
@@ -161,17 +161,7 @@ def _run(
         problem = checked_problem(
             transitions, tokens, bias, token_bias, initial_state, mask, lengths, cu_seqlens, ring, batched
         )
-        if backend == "auto":
-            backend = _quickest(problem)
-        else:
-            _check_backend(backend, problem)
-        if backend != "triton":  # which widens what it reads
-            problem = replace(problem, matrices=problem.matrices.to(problem.initial.dtype))
-        operands = problem.matrices, problem.tokens, problem.bias, problem.initial, problem.mask
-        if backend == "chunked" and (torch.compiler.is_compiling() or vmapped(*operands)):
-            states = kernel_scan(problem, "chunked")
-        else:
-            states = BACKENDS[backend](problem)
+        states = solved(problem, backend)
         final = _final(problem, states) if return_final else None
     states = states.to(transitions.dtype)
     if not batched:
@@ -180,6 +170,20 @@ def _run(
         return states, None
     final = final.to(transitions.dtype)
     return states, final if batched or cu_seqlens is not None else final.squeeze(0)
+
+
+def solved(problem: Problem, backend: str) -> Tensor:
+    """All states ``(B, T, D)`` of a checked scan, by the backend of that name."""
+    if backend == "auto":
+        backend = _quickest(problem)
+    else:
+        _check_backend(backend, problem)
+    if backend != "triton":  # which widens what it reads
+        problem = replace(problem, matrices=problem.matrices.to(problem.initial.dtype))
+    operands = problem.matrices, problem.tokens, problem.bias, problem.initial, problem.mask
+    if backend == "chunked" and (torch.compiler.is_compiling() or vmapped(*operands)):
+        return kernel_scan(problem, "chunked")
+    return BACKENDS[backend](problem)
 
 
 # Kogge–Stone holds a matrix per position; `auto` takes it only where that is at most a megabyte.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import torch
 from torch import Tensor, nn
@@ -22,10 +22,13 @@ __all__ = [
     "Trainer",
     "TrainingError",
     "TrainingPoint",
+    "accuracy",
     "counted_labels",
     "drawn_length",
+    "label_count",
     "labelled_loss",
     "parameter_groups",
+    "right_labels",
     "set_temperature",
 ]
 
@@ -70,12 +73,13 @@ class Trainer:
             self.source, self.examples = source.read()
         self.step = 0
         self.tokens_read = 0  # by this object, padding left out
+        self.leads = True  # writes and reports; of several ranks one does
         self.length = settings.curriculum.start if settings.curriculum else settings.length
         self.points: list[TrainingPoint] = []
         self.generator = torch.Generator().manual_seed(settings.seed)
         named = ((name, weight, weight.ndim >= 2) for name, weight in model.named_parameters())
         kind = torch.optim.AdamW if settings.optimiser == "adamw" else torch.optim.Adam
-        self.optimiser = kind(parameter_groups(named, settings), lr=settings.learning_rate)
+        self.optimiser = kind(parameter_groups(named, settings), lr=settings.learning_rate, fused=True)
         self._peaks = [float(group["lr"]) for group in self.optimiser.param_groups]
 
     @property
@@ -96,10 +100,7 @@ class Trainer:
         tokens, labels, lengths = (None if each is None else each.to(self.device) for each in self._batch())
         assert tokens is not None
         assert labels is not None
-        logits = self.model(tokens) if lengths is None else self.model(tokens, lengths=lengths)
-        unit = None if isinstance(self.source, FileData) else self.source.unit(tokens.shape[1])
-        loss = labelled_loss(logits, labels, settings.label_smoothing, None if unit is None else unit.to(labels.device))
-        value = loss.item()
+        loss, value, accuracy = self._assessed(tokens, labels, lengths)
         self._check_loss(value)
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
@@ -107,7 +108,7 @@ class Trainer:
         self.optimiser.step()
         self.step += 1
         self.tokens_read += tokens.numel() if lengths is None else int(lengths.sum())
-        point = TrainingPoint(self.step, value, _accuracy(logits.detach(), labels))
+        point = TrainingPoint(self.step, value, accuracy)
         self.points.append(point)
         curriculum = settings.curriculum
         if curriculum is not None and curriculum.passed(point.loss, point.accuracy):
@@ -115,6 +116,17 @@ class Trainer:
         if self.finished:
             self.model.eval()
         return point
+
+    def _assessed(self, tokens: Tensor, labels: Tensor, lengths: Tensor | None) -> tuple[Tensor, float, float]:
+        """The loss to go down on; the value of the loss and the accuracy of the whole batch."""
+        logits = self.model(tokens) if lengths is None else self.model(tokens, lengths=lengths)
+        loss = labelled_loss(logits, labels, self.settings.label_smoothing, self._unit(labels))
+        return loss, loss.item(), accuracy(right_labels(logits, labels), labels)
+
+    def _unit(self, labels: Tensor) -> Tensor | None:
+        """What errors of numbers are divided by at every position ``(T)``."""
+        unit = None if isinstance(self.source, FileData) else self.source.unit(labels.shape[1])
+        return None if unit is None else unit.to(labels.device)
 
     def run(
         self,
@@ -177,10 +189,13 @@ class Trainer:
 
     def save(self, folder: str | Path) -> Path:
         """Write the state: weights, moments, random numbers, history.  The old state stays until the new is whole."""
+        return self._write(Path(folder), self._tensors())
+
+    def _write(self, folder: Path, tensors: dict[str, Tensor]) -> Path:
         try:
             return _BUNDLE.write(
-                Path(folder),
-                self._tensors(),
+                folder,
+                tensors,
                 {
                     "settings": to_plain(self.settings),
                     "source": to_plain(self.source),
@@ -205,11 +220,27 @@ class Trainer:
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
         tensors["points.loss"] = torch.tensor([point.loss for point in self.points], dtype=torch.float64)
         tensors["points.accuracy"] = torch.tensor([point.accuracy for point in self.points], dtype=torch.float64)
-        return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+        # In one order everywhere: ranks that hold parts of a tensor bring them together at the same time.
+        return {name: self._whole(tensors[name].detach()).cpu().contiguous().clone() for name in sorted(tensors)}
+
+    def whole_model(self) -> SequenceModel[Any]:
+        """The model, with all its weights in this process."""
+        return self.model
+
+    def _whole(self, value: Tensor) -> Tensor:
+        """A tensor of the state, of which this process may hold only a part."""
+        return value
+
+    def _placed(self, value: Tensor, parameter: Tensor) -> Tensor:
+        """A whole moment as the optimiser wants it beside its parameter."""
+        return value
 
     @classmethod
-    def resumed(cls, folder: str | Path, *, device: str | torch.device = "cpu") -> Trainer:
+    def resumed(cls, folder: str | Path, *, device: str | torch.device = "cpu", **options: Any) -> Self:
         """The run whose state is in ``folder``, ready for its next step.
+
+        Args:
+            options: What else the trainer takes, for one on several ranks.
 
         Raises:
             CheckpointError: If anything is missing, truncated, altered, or of another kind.
@@ -220,7 +251,7 @@ class Trainer:
             assert isinstance(model, SequenceModel)
             weights = {key.removeprefix("model."): value for key, value in tensors.items() if key.startswith("model.")}
             model.load_state_dict(weights, assign=True)
-            trainer = cls(model.to(device), from_plain(manifest["source"]), from_plain(manifest["settings"]))
+            trainer = cls(model.to(device), from_plain(manifest["source"]), from_plain(manifest["settings"]), **options)
             trainer._restore(manifest, tensors)
         except DataError:
             raise
@@ -234,6 +265,10 @@ class Trainer:
             if key.startswith("optimiser."):
                 _, place, name = key.split(".", 2)
                 moments.setdefault(int(place), {})[name] = value
+        parameters = [each for group in self.optimiser.param_groups for each in group["params"]]
+        for number, moment in moments.items():
+            beside = parameters[number]
+            moment.update({key: self._placed(value, beside) for key, value in moment.items() if key != "step"})
         state = self.optimiser.state_dict()
         self.optimiser.load_state_dict({**state, "state": moments})
         self.generator.set_state(tensors["random.data"])
@@ -252,20 +287,28 @@ class Trainer:
             self.model.eval()
 
 
-def labelled_loss(logits: Tensor, labels: Tensor, label_smoothing: float, unit: Tensor | None = None) -> Tensor:
+def labelled_loss(
+    logits: Tensor, labels: Tensor, label_smoothing: float, unit: Tensor | None = None, *, count: int | None = None
+) -> Tensor:
     """Cross-entropy of the classes, or squared error of the numbers, over the positions that have a label.
 
-    Errors of numbers are divided by ``unit`` ``(T,)`` first.
+    Errors of numbers are divided by ``unit`` ``(T,)`` first.  With a ``count`` the sum is divided by that, and not by
+    the number of these labels: the part of a batch that has so many.
     """
     if labels.is_floating_point():
         there = ~labels.isnan()
         errors = torch.where(there, logits[..., 0] - labels.nan_to_num().to(logits.dtype), 0.0)
         if unit is not None:
             errors = errors / unit
-        return errors.square().sum() / there.sum().clamp_min(1)
-    return nn.functional.cross_entropy(
-        logits.flatten(0, 1), labels.flatten(), label_smoothing=label_smoothing, ignore_index=_IGNORED
+        return errors.square().sum() / (there.sum().clamp_min(1) if count is None else count)
+    summed = nn.functional.cross_entropy(
+        logits.flatten(0, 1),
+        labels.flatten(),
+        label_smoothing=label_smoothing,
+        ignore_index=_IGNORED,
+        reduction="mean" if count is None else "sum",
     )
+    return summed if count is None else summed / count
 
 
 def drawn_length(settings: TrainingSettings, length: int, generator: torch.Generator) -> int:
@@ -291,12 +334,19 @@ def set_temperature(model: nn.Module, temperature: float) -> None:
             module.temperature = temperature  # type: ignore[assignment]
 
 
-def _accuracy(logits: Tensor, labels: Tensor) -> float:
-    if labels.is_floating_point():
-        return math.nan
-    counted = labels != _IGNORED
-    right = (logits.argmax(-1) == labels) & counted
-    return (right.sum() / counted.sum().clamp_min(1)).item()
+def label_count(labels: Tensor) -> Tensor:
+    """How many positions have a label."""
+    return (~labels.isnan() if labels.is_floating_point() else labels != _IGNORED).sum()
+
+
+def right_labels(logits: Tensor, labels: Tensor) -> Tensor:
+    """How many of the labels the largest logit names; nothing to speak of where labels are numbers."""
+    return ((logits.detach().argmax(-1) == labels) & (labels != _IGNORED)).sum()
+
+
+def accuracy(right: Tensor, labels: Tensor) -> float:
+    """The fraction of labels that is right; NaN where labels are numbers."""
+    return math.nan if labels.is_floating_point() else (right / label_count(labels).clamp_min(1)).item()
 
 
 def parameter_groups(named: Iterable[tuple[str, Tensor, bool]], settings: TrainingSettings) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from transductor.kernels.precise import full_precision
 from transductor.notation import check_positive, working_dtype
 from transductor.transitions.laws import Law
 
-__all__ = ["ChartedFamily", "FamilySpec", "Stepper", "TransitionFamily", "matvec"]
+__all__ = ["ChartedFamily", "FamilySpec", "FeatureSource", "Stepper", "TransitionFamily", "matvec"]
 
 # One step of a stream: state (B, D) and drive, tokens (B) or features (B, F), to the next state (B, D).
 Stepper = Callable[[Tensor, Tensor], Tensor]
@@ -143,7 +143,7 @@ class _TokenSource(nn.Module):
         return self.raw
 
 
-class _FeatureSource(nn.Module):
+class FeatureSource(nn.Module):
     """Raw numbers as an affine map of the features."""
 
     def __init__(self, feature_dim: int, origin: Tensor, scale: float) -> None:
@@ -194,7 +194,7 @@ class ChartedFamily(TransitionFamily):
             self.source = _TokenSource(vocab_size, self.origin(), scale)
         else:
             assert feature_dim is not None
-            self.source = _FeatureSource(feature_dim, self.origin(), scale)
+            self.source = FeatureSource(feature_dim, self.origin(), scale)
         self.register_structure()
 
     def register_structure(self) -> None:
@@ -243,7 +243,7 @@ class ChartedFamily(TransitionFamily):
     def lipschitz_bound(self) -> float | None:
         """The chart's constant times the norm of the feature map."""
         constant = self.lipschitz_of_chart()
-        if constant is None or not isinstance(self.source, _FeatureSource):
+        if constant is None or not isinstance(self.source, FeatureSource):
             return None
         weight = self.source.projection.weight.detach().double()
         return constant * (float(torch.linalg.matrix_norm(weight, 2)) if weight.numel() else 0.0)

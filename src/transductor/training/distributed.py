@@ -1,0 +1,309 @@
+"""The same run on several ranks: each computes its rows of every batch.
+
+Every rank draws the whole batch and takes its rows; losses are sums over labels divided by the number of labels of the
+whole batch.  So a run on R ranks is the run on one, to rounding, and its state is the same file: a run may be
+interrupted on two ranks and go on with one, or with four.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, Self
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from transductor.heads import RationalHead
+from transductor.model import CheckpointError, SequenceModel, build
+from transductor.model.backbone import Block
+from transductor.notation import one_of
+from transductor.tasks import Task
+from transductor.training.examples import FileData
+from transductor.training.settings import TrainingSettings
+from transductor.training.trainer import (
+    Trainer,
+    TrainingError,
+    TrainingPoint,
+    accuracy,
+    label_count,
+    labelled_loss,
+    right_labels,
+)
+
+__all__ = ["STRATEGIES", "DistributedTrainer", "joined_ranks", "rows_of_rank", "shard", "shard_heads"]
+
+STRATEGIES: Final = ("ddp", "fsdp2")
+# What the libraries underneath say when a rank does not answer; torch has one kind of error for everything.
+_LOST: Final = ("gloo", "nccl", "connection", "timed out", "timeout", "broken pipe", "socket")
+
+
+@contextmanager
+def joined_ranks(device: str = "cpu", *, timeout: float = 45.0) -> Iterator[torch.device]:
+    """The process group of ``torchrun``; gives this rank's device.
+
+    Args:
+        device: ``"cpu"`` (gloo), or ``"cuda"`` (NCCL), of which every rank takes its own.
+        timeout: Seconds after which a rank that does not answer is given up.
+    """
+    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+        raise ValueError(
+            "several ranks are started by torchrun, such as: torchrun --nproc-per-node 2 -m transductor train …"
+        )
+    own = torch.device(device)
+    if own.type == "cuda":
+        own = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(own)
+    backend = "nccl" if own.type == "cuda" else "gloo"
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+    try:
+        yield own
+        dist.barrier()  # nobody takes the group down while another still reads from it
+    finally:
+        dist.destroy_process_group()
+
+
+def rows_of_rank(count: int, rank: int, world: int) -> slice:
+    """Which of ``count`` rows a rank computes: as many as the others, or one more."""
+    each, more = divmod(count, world)
+    begin = rank * each + min(rank, more)
+    return slice(begin, begin + each + (rank < more))
+
+
+def shard(model: nn.Module, device: torch.device, *, precision: torch.dtype | None = None) -> None:
+    """Split the parameters of ``model`` over the ranks, in place, with FSDP2: heads, blocks, the rest.
+
+    Args:
+        precision: Of the computation outside the rational heads, such as bfloat16.
+    """
+    # Logits are views, as those of any Linear; nobody here writes into them.
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor", UserWarning)
+    shard_heads(model, device)
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    policy = MixedPrecisionPolicy(param_dtype=precision, reduce_dtype=None if precision is None else torch.float32)
+    for module in model.modules():
+        if isinstance(module, Block):
+            fully_shard(module, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+
+
+def shard_heads(model: nn.Module, device: torch.device) -> None:
+    """Split the rational heads of ``model`` over the ranks, in place, with FSDP2 and a policy of their own.
+
+    They keep their precision whatever the rest is computed in: a product of many matrices in bfloat16 is another
+    automaton.  For whoever shards the rest, such as Accelerate: units that are there already are left as they are.
+    """
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    for module in model.modules():
+        if isinstance(module, RationalHead) and any(True for _ in module.parameters()):
+            fully_shard(module, mesh=mesh, mp_policy=MixedPrecisionPolicy(cast_forward_inputs=False))
+
+
+class DistributedTrainer(Trainer):
+    """A :class:`Trainer` on the ranks of the default process group, all of which call the same methods.
+
+    Losses equal those of one process to rounding, as long as nothing is drawn inside the model: dropout draws its own
+    numbers on every rank.  Rank 0 writes the state, which is that of a :class:`Trainer`; every rank reads it.
+
+    Args:
+        model: Equal on all ranks or not: the weights of rank 0 are taken.
+        source: As for one process.
+        settings: As for one process; ``batch_size`` is that of all ranks together and at least their number.
+        strategy: ``"ddp"``: every rank has all parameters; ``"fsdp2"``: parameters, gradients and moments are split.
+        precision: With ``"fsdp2"``, what to compute in outside the rational heads, such as ``torch.bfloat16``.
+    """
+
+    def __init__(
+        self,
+        model: SequenceModel[Any],
+        source: Task | FileData,
+        settings: TrainingSettings,
+        *,
+        strategy: str = "ddp",
+        precision: torch.dtype | None = None,
+    ) -> None:
+        one_of("strategy", strategy, STRATEGIES)
+        if precision is not None and strategy != "fsdp2":
+            raise ValueError(f"precision needs strategy='fsdp2'; got strategy={strategy!r}")
+        if not dist.is_initialized():
+            raise ValueError("there is no process group: start with torchrun and use joined_ranks()")
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        if settings.batch_size < self.world:
+            raise ValueError(
+                f"batch_size must be at least the number of ranks, {self.world}; got {settings.batch_size}"
+            )
+        if settings.double:
+            model.double()
+        with torch.no_grad():
+            for value in model.state_dict().values():
+                dist.broadcast(value, 0)
+        self.strategy = strategy
+        self._net: nn.Module = model
+        device = next(model.parameters()).device
+        if strategy == "fsdp2":
+            shard(model, device, precision=precision)
+        else:
+            ignored = getattr(getattr(model, "injection", None), "name", "") == "none"  # a head nobody listens to
+            self._net = DistributedDataParallel(
+                model,
+                device_ids=[device] if device.type == "cuda" else None,
+                find_unused_parameters=ignored,
+            )
+        super().__init__(model, source, settings)
+        self.leads = self.rank == 0
+        self._written: tuple[int, Path] | None = None
+        self._draw_apart()
+
+    def _draw_apart(self) -> None:
+        """Ranks must not drop the same units of different rows."""
+        if self.rank:
+            torch.manual_seed((self.settings.seed * 1_000_003 + self.step) * self.world + self.rank)
+
+    def _assessed(self, tokens: Tensor, labels: Tensor, lengths: Tensor | None) -> tuple[Tensor, float, float]:
+        count = int(label_count(labels).clamp_min(1))
+        rows = rows_of_rank(len(tokens), self.rank, self.world)
+        given = {} if lengths is None else {"lengths": lengths[rows]}
+        logits = self._net(tokens[rows], **given)
+        loss = labelled_loss(logits, labels[rows], self.settings.label_smoothing, self._unit(labels), count=count)
+        parts = torch.stack((loss.detach().double(), right_labels(logits, labels[rows]).double()))
+        dist.all_reduce(parts)
+        # Both strategies take the mean of gradients over ranks, and ours is a sum.
+        return loss * self.world, parts[0].item(), accuracy(parts[1].float(), labels)
+
+    def advance(self) -> TrainingPoint:
+        """One step, on all ranks."""
+        with self._lost_ranks_named(f"step {self.step + 1}"):
+            return super().advance()
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the state, as :meth:`Trainer.save` does; rank 0 writes, and all ranks learn whether it could."""
+        folder = Path(folder)
+        with self._lost_ranks_named(f"the writing of the state of step {self.step}"):
+            tensors = self._tensors()
+            said: list[str | None] = [None]
+            if self.leads:
+                try:
+                    self._write(folder, tensors)
+                except (TrainingError, CheckpointError) as error:
+                    said = [str(error)]
+            dist.broadcast_object_list(said)
+        if said[0] is not None:
+            raise TrainingError(said[0])
+        self._written = self.step, folder
+        return folder
+
+    def run(
+        self,
+        on_step: Callable[[TrainingPoint], None] | None = None,
+        *,
+        folder: str | Path | None = None,
+        checkpoint_every: int = 200,
+    ) -> list[TrainingPoint]:
+        """All steps that are left; told to stop, it says where it was and how to go on."""
+        stopped = "it was told to stop, as torchrun does when another rank has died"
+        with _last_words(lambda: self._words(f"step {self.step + 1}", stopped)):
+            return super().run(on_step, folder=folder, checkpoint_every=checkpoint_every)
+
+    @classmethod
+    def resumed(cls, folder: str | Path, *, device: str | torch.device = "cpu", **options: Any) -> Self:
+        """The run whose state is in ``folder``, whoever began it; see :meth:`Trainer.resumed`."""
+        trainer = super().resumed(folder, device=device, **options)
+        trainer._written = trainer.step, Path(folder)
+        return trainer
+
+    def whole_model(self) -> SequenceModel[Any]:
+        """The model as one process has it; every rank must ask."""
+        if self.strategy == "ddp":
+            return self.model
+        weights = {name: _full(value) for name, value in self.model.state_dict().items()}
+        model = build(self.model.config)
+        model.load_state_dict(weights, assign=True)
+        assert isinstance(model, SequenceModel)
+        return model.eval()
+
+    def _whole(self, value: Tensor) -> Tensor:
+        full = _full(value)
+        return full if self.leads else full.new_empty(0)
+
+    def _placed(self, value: Tensor, parameter: Tensor) -> Tensor:
+        if not isinstance(parameter, DTensor):
+            return value
+        local = value.to(parameter.device)
+        return distribute_tensor(local, parameter.device_mesh, parameter.placements, src_data_rank=None)
+
+    def _restore(self, manifest: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        super()._restore(manifest, tensors)
+        self._draw_apart()
+
+    @contextmanager
+    def _lost_ranks_named(self, where: str) -> Iterator[None]:
+        try:
+            yield
+        except TrainingError:
+            raise
+        except RuntimeError as error:
+            first = str(error).splitlines()[0] if str(error) else type(error).__name__
+            if not isinstance(error, dist.DistError) and not any(word in first.lower() for word in _LOST):
+                raise
+            raise TrainingError(self._words(where, f"another rank does not answer ({first[:120]})")) from error
+
+    def _words(self, where: str, why: str) -> str:
+        last = "no state was written by this run"
+        if self._written is not None:
+            last = f"the last state written is that of step {self._written[0]}, in {self._written[1]}"
+        return (
+            f"rank {self.rank} of {self.world} stopped at {where}: {why}. Most likely a rank was killed, often for "
+            f"want of memory, or a machine or the network failed; {last}: the same torchrun command goes on from "
+            "there, with any number of ranks"
+        )
+
+
+def _full(value: Tensor) -> Tensor:
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+@contextmanager
+def _last_words(words: Callable[[], str]) -> Iterator[None]:
+    """Say ``words`` and leave when SIGTERM comes, even while the main thread waits for other ranks inside a library.
+
+    Python runs signal handlers between two instructions of the main thread, and there is none while it waits; the
+    wake-up descriptor is written at once, and another thread reads it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+
+    def watch() -> None:
+        while (number := os.read(reading, 1)) not in (b"", b"\0"):
+            if number[0] == signal.SIGTERM:
+                sys.stderr.write(f"error: {words()}\n")
+                sys.stderr.flush()
+                os._exit(128 + signal.SIGTERM)
+
+    handler = signal.signal(signal.SIGTERM, lambda *_: None)
+    descriptor = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(descriptor)
+        signal.signal(signal.SIGTERM, handler)
+        os.write(writing, b"\0")
+        watcher.join()
+        os.close(reading)
+        os.close(writing)
