@@ -1,0 +1,1 @@
+"""Other people's tools: what a model becomes outside this package.  Nothing is imported before it is asked for."""

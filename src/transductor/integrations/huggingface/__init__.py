@@ -1,0 +1,57 @@
+"""Hugging Face: a native model, known to its Auto classes as soon as this package is imported."""
+
+from __future__ import annotations
+
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
+
+from transductor.integrations.huggingface.configuration import RationalTransductorConfig
+from transductor.integrations.huggingface.conversion import from_transductor, to_transductor
+from transductor.integrations.huggingface.hosts import HOSTS, UnsupportedHost
+from transductor.integrations.huggingface.modeling import (
+    RationalTransductorForCausalLM,
+    RationalTransductorForSequenceClassification,
+    RationalTransductorForTokenClassification,
+    RationalTransductorModel,
+    RationalTransductorPreTrainedModel,
+)
+from transductor.integrations.huggingface.sidecar import Sidecar, attach, detach, head_for, sidecar_of
+from transductor.integrations.huggingface.sidecar_storage import load_sidecar, save_sidecar
+from transductor.integrations.huggingface.token_automata import TokenAutomaton, compile_for_tokens, spelling_classes
+
+__all__ = [
+    "HOSTS",
+    "RationalTransductorConfig",
+    "RationalTransductorForCausalLM",
+    "RationalTransductorForSequenceClassification",
+    "RationalTransductorForTokenClassification",
+    "RationalTransductorModel",
+    "RationalTransductorPreTrainedModel",
+    "Sidecar",
+    "TokenAutomaton",
+    "UnsupportedHost",
+    "attach",
+    "compile_for_tokens",
+    "detach",
+    "from_transductor",
+    "head_for",
+    "load_sidecar",
+    "save_sidecar",
+    "sidecar_of",
+    "spelling_classes",
+    "to_transductor",
+]
+
+AutoConfig.register(RationalTransductorConfig.model_type, RationalTransductorConfig, exist_ok=True)
+for _auto, _model in (
+    (AutoModel, RationalTransductorModel),
+    (AutoModelForCausalLM, RationalTransductorForCausalLM),
+    (AutoModelForTokenClassification, RationalTransductorForTokenClassification),
+    (AutoModelForSequenceClassification, RationalTransductorForSequenceClassification),
+):
+    _auto.register(RationalTransductorConfig, _model, exist_ok=True)

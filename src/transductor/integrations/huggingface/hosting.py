@@ -1,0 +1,156 @@
+"""Where tokens stand in a Hugging Face forward pass; the core's attention over Hugging Face's kernels and caches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.cache_utils import Cache
+from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from transductor.integrations.huggingface.configuration import RationalTransductorConfig
+from transductor.model.attention import CausalAttention, Places
+from transductor.model.positions import Positions
+
+__all__ = ["HostedAttention", "Placement"]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The next tokens of a batch.
+
+    Args:
+        places: Their positions ``(B or 1, T)``.
+        mask: What they may look at, ``(B, 1, T, keys)``, bool or additive; None for all of the past.
+        packed: Whether a row may hold several documents.
+    """
+
+    places: Places
+    mask: Tensor | None
+    packed: bool
+
+    @classmethod
+    def of(
+        cls,
+        config: RationalTransductorConfig,
+        tokens: Tensor,
+        attention_mask: Any,
+        position_ids: Tensor | None,
+        cache: Cache | None,
+        cu_seqlens: Tensor | None,
+        dtype: torch.dtype,
+    ) -> Placement:
+        """From what a Hugging Face model is called with."""
+        time = tokens.shape[1]
+        index = torch.arange(time, device=tokens.device).unsqueeze(0)
+        if isinstance(attention_mask, dict):
+            attention_mask = next((mask for mask in attention_mask.values() if mask is not None), None)
+        restarting, packed = None, False
+        if cu_seqlens is not None:
+            if attention_mask is not None:
+                raise ValueError("give at most one of attention_mask and cu_seq_lens_q")
+            offsets = cu_seqlens.to(tokens.device)
+            restarting = index - offsets[torch.bucketize(index, offsets[1:], right=True)]
+            packed = True
+        elif position_ids is not None and attention_mask is None and cache is None:
+            restarting = position_ids
+            packed = torch.compiler.is_compiling() or bool((position_ids.diff(dim=1) != 1).any())
+        positions = position_ids
+        if positions is None:
+            positions = restarting if restarting is not None else _positions(index, attention_mask, cache)
+        mask = None
+        if config.attention != "none":
+            create = create_causal_mask if config.attention == "full" else create_sliding_window_causal_mask
+            mask = create(
+                config=config,
+                inputs_embeds=torch.empty(*tokens.shape, 0, dtype=dtype, device=tokens.device),
+                attention_mask=attention_mask,
+                past_key_values=cache,
+                position_ids=restarting,
+            )
+        return cls(Places(positions), mask, packed)
+
+
+def _positions(index: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> Tensor:
+    """How many real tokens stand before each of the next ones ``(B or 1, T)``; all are real without a mask."""
+    time = index.shape[1]
+    if attention_mask is not None and attention_mask.ndim == 2:
+        return (attention_mask.long().cumsum(1)[:, -time:] - 1).clamp_min(0)
+    return index if cache is None else index + cache.get_seq_length()
+
+
+class HostedAttention(nn.Module):
+    """Queries meet keys in Hugging Face's cache and kernel; has no weights of its own."""
+
+    is_causal = True
+    num_key_value_groups = 1
+
+    def __init__(self, config: RationalTransductorConfig, layer_idx: int) -> None:
+        super().__init__()
+        self.config, self.layer_idx = config, layer_idx
+
+    def attend(
+        self,
+        placement: Placement,
+        positions: Positions,
+        cache: Cache | None,
+        attention: CausalAttention,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+    ) -> Tensor:
+        """What the core's attention asks for: ``(B, H, T, E)``."""
+        mixed: Tensor = self(queries, keys, values, placement.mask, positions, cache, attention.scale())[0]
+        return mixed
+
+    def forward(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None,
+        positions: Positions,
+        cache: Cache | None,
+        scale: float,
+    ) -> tuple[Tensor, Tensor | None]:
+        """What is mixed ``(B, H, T, E)``, and the weights ``(B, H, T, keys)`` where the kernel shows them."""
+        if cache is not None:
+            keys, values = cache.update(keys, values, self.layer_idx)
+        if positions.biases_scores:
+            mask = _biased(mask, positions, queries, keys)
+        kernel = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, _eager)
+        mixed, weights = kernel(self, queries, keys, values, mask, dropout=0.0, scaling=scale)
+        return mixed.transpose(1, 2), weights
+
+
+def _biased(mask: Tensor | None, positions: Positions, queries: Tensor, keys: Tensor) -> Tensor:
+    """The mask with the bias of relative positions, additive ``(B, H, T, keys)``.
+
+    The distance of a key is the number of visible ones after it: right under padding, in a window, among packed
+    documents, and in a cache that does not know the positions of what it holds.
+    """
+    time, total = queries.shape[2], keys.shape[2]
+    if mask is None:  # the kernel's own convention: one query sees all keys, many see those up to their own
+        mask = torch.ones(1, 1, time, total, dtype=torch.bool, device=keys.device)
+        mask = mask if time == 1 else mask.tril()
+    hidden = torch.finfo(queries.dtype).min / 2
+    seen = mask if mask.dtype == torch.bool else mask > hidden
+    order = seen[:, 0].long().cumsum(-1)
+    bias = positions.score_bias(order[..., -1:], order)
+    assert bias is not None
+    bias = bias.squeeze(-2).transpose(1, 2).to(queries.dtype)
+    return bias.where(seen, hidden) if mask.dtype == torch.bool else bias + mask
+
+
+def _eager(
+    module: nn.Module, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, *, scaling: float, **_: Any
+) -> tuple[Tensor, Tensor]:
+    """Attention written out, in the layout of Hugging Face's kernels: ``(B, T, H, E)`` and the weights."""
+    scores = queries @ keys.mT * scaling
+    if mask is not None:
+        scores = scores + mask
+    weights = scores.softmax(-1, dtype=torch.float32).to(queries.dtype)
+    return (weights @ values).transpose(1, 2).contiguous(), weights

@@ -1,0 +1,72 @@
+"""Accelerate and Hugging Face's Trainer on several ranks: the losses of one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+from tests.integrations import distributed_accelerate
+from tests.integrations.distributed_accelerate import ROWS, STEPS, next_token_loss, plain_model, rows, trained
+from tests.torchrun import answers, once
+
+SCRIPT = Path(distributed_accelerate.__file__)
+# float32, six steps: the same sums in another order; Trainer adds rounding of its own to what it logs.
+EXACT = 1e-6
+
+
+# Every rank imports transformers, which takes longer than all it then does.
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
+def found(request, tmp_path_factory):
+    def asked(folder):
+        return answers(request.param, SCRIPT, folder / "found.json")
+
+    return once(tmp_path_factory, f"accelerate_ranks_{request.param}", asked)
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory):
+    """Losses of one process: a plain loop, and Hugging Face's Trainer."""
+    model, tokens, losses = plain_model(), rows(), []
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for step in range(STEPS):
+        batch = tokens[step * ROWS : (step + 1) * ROWS]
+        loss = next_token_loss(model(batch), batch)
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        losses.append(loss.item())
+    return {"loop": losses, "trainer": trained(tmp_path_factory.mktemp("single"), 1)["losses"]}
+
+
+def assert_same(found, expected):
+    assert len(found) == len(expected) == STEPS
+    assert found == pytest.approx(expected, abs=EXACT, rel=EXACT)
+
+
+def test_accelerate_with_ddp(found, single):
+    assert_same(found["ddp"]["losses"], single["loop"])
+    assert not found["ddp"]["split"]
+
+
+def test_accelerate_with_fsdp2(found, single):
+    assert_same(found["fsdp2"]["losses"], single["loop"])
+    assert found["fsdp2"]["split"]
+
+
+def test_a_head_sharded_first_stays_float32_in_bfloat16(found, single):
+    given = found["bfloat16"]
+    assert given["split"]
+    assert (given["states"], given["stream"]) == ("torch.float32", "torch.bfloat16")
+    assert given["losses"] == pytest.approx(single["loop"], abs=2e-2)  # bfloat16 has eight bits
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+def test_hugging_face_trainer(found, single, strategy):
+    assert_same(found[f"trainer-{strategy}"]["losses"], single["trainer"])
+    assert found[f"trainer-{strategy}"]["split"] == (strategy == "fsdp2")

@@ -1,0 +1,78 @@
+"""Small decoders of other people, with and without a sidecar, all of one making."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from transductor import RationalHead
+from transductor.integrations.huggingface.sidecar import attach, sidecar_of
+from transductor.transitions import CayleyTransitions
+
+VOCABULARY: Final = 64
+
+_COMMON: Final[dict[str, Any]] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 128,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+_LLAMA: Final[dict[str, Any]] = {**_COMMON, "intermediate_size": 48, "num_key_value_heads": 2, "head_dim": 8}
+_SLIDING: Final[dict[str, Any]] = {**_LLAMA, "sliding_window": 8}  # shorter than the inputs of the tests
+_MIXED: Final[dict[str, Any]] = {**_SLIDING, "layer_types": ["sliding_attention", "full_attention"]}
+
+SETTINGS: Final[dict[str, dict[str, Any]]] = {
+    "gpt2": _COMMON,
+    "llama": _LLAMA,
+    "qwen2": _LLAMA,
+    "qwen3": _LLAMA,
+    "mistral": _SLIDING,
+    "gemma2": _MIXED,
+    "gemma3_text": _MIXED,
+    "phi3": _LLAMA,
+    "gpt_neox": {**_COMMON, "intermediate_size": 48},
+    "opt": {**_COMMON, "ffn_dim": 48, "word_embed_proj_dim": 32},
+    "olmo2": _LLAMA,
+    "smollm3": _LLAMA,
+}
+
+
+def tiny_host(family: str, automodel: Any = AutoModelForCausalLM, **overrides: Any) -> PreTrainedModel:
+    """Two layers, 32 wide, without a sidecar; in eval mode."""
+    return automodel.from_config(AutoConfig.for_model(family, **{**SETTINGS[family], **overrides})).eval()
+
+
+def tiny_head(vocab_size: int = VOCABULARY) -> RationalHead:
+    """Rotations in six dimensions, far from the identity."""
+    return RationalHead(CayleyTransitions(state_dim=6, vocab_size=vocab_size, init_scale=1.0))
+
+
+def enlivened(projections: nn.Linear) -> None:
+    """Projections that matter: zero is what they start from."""
+    nn.init.normal_(projections.weight, std=0.3)
+
+
+def with_sidecar(family: str, **overrides: Any) -> PreTrainedModel:
+    """A tiny host whose sidecar matters."""
+    model = tiny_host(family, **overrides)
+    attach(model, tiny_head())
+    enlivened(sidecar_of(model).injection.projections)
+    return model
+
+
+def some_tokens(rows: int, time: int, vocab_size: int = VOCABULARY) -> torch.Tensor:
+    """Tokens ``(B, T)`` without special ones."""
+    return torch.randint(3, vocab_size, (rows, time))
+
+
+@torch.no_grad()
+def logits(model: Any, tokens: torch.Tensor | None, **options: Any) -> torch.Tensor:
+    """Without a cache and without gradients."""
+    return model(tokens, use_cache=False, **options).logits
