@@ -12,6 +12,8 @@ import typer
 
 from transductor.automaton_commands import automaton
 from transductor.bridge_commands import certify, compile_automaton, extract, harden, look
+from transductor.doctor_commands import doctor
+from transductor.export_commands import export
 from transductor.refusals import chosen_device
 from transductor.study_commands import report, reproduce
 from transductor.training_commands import evaluate, predict, train
@@ -36,7 +38,7 @@ app.add_typer(automaton, name="automaton")
 for command in (train, evaluate, predict, reproduce, report):
     app.command()(command)
 app.command("compile")(compile_automaton)
-for verb in (extract, harden, certify, look):
+for verb in (extract, harden, certify, look, export, doctor):
     app.command()(verb)
 
 

@@ -25,6 +25,7 @@ class Case:
     """One scan: its sizes, and what else it carries.
 
     ``symbols`` is V; 0 stands for one dense matrix per position.  ``documents`` > 0 packs that many into the row.
+    ``padded`` masks steps: a third at the start of even rows, a third at the end of odd ones, and some in between.
     """
 
     batch: int
@@ -34,6 +35,7 @@ class Case:
     dtype: str = "float32"
     bias: bool = False
     documents: int = 0
+    padded: bool = False
 
     def __post_init__(self) -> None:
         for name in ("batch", "time", "dim"):
@@ -53,6 +55,8 @@ class Case:
             parts.append("bias")
         if self.documents:
             parts.append(f"{self.documents} documents")
+        if self.padded:
+            parts.append("mask")
         return ", ".join(parts)
 
     def __str__(self) -> str:
@@ -70,6 +74,12 @@ class Operands:
     cotangent: Tensor
     bias: Tensor | None = None
     cu_seqlens: Tensor | None = None
+    mask: Tensor | None = None
+
+    @property
+    def plain(self) -> bool:
+        """A table and tokens, nothing else."""
+        return self.tokens is not None and self.bias is None and self.cu_seqlens is None and self.mask is None
 
     def to(self, device: str | torch.device, dtype: torch.dtype) -> Operands:
         """The same numbers elsewhere, in another precision."""
@@ -78,7 +88,7 @@ class Operands:
             return value if value is None else value.to(device, dtype if value.is_floating_point() else value.dtype)
 
         matrices, start, cotangent = (value.to(device, dtype) for value in (self.matrices, self.start, self.cotangent))
-        others = moved(self.tokens), start, cotangent, moved(self.bias), moved(self.cu_seqlens)
+        others = moved(self.tokens), start, cotangent, moved(self.bias), moved(self.cu_seqlens), moved(self.mask)
         return Operands(self.case, matrices, *others)
 
 
@@ -108,7 +118,19 @@ def draw(case: Case, device: str, seed: int) -> Operands:
         noise(*rows, case.dim),
         noise(*rows, case.dim) / case.time**0.5 if case.bias else None,
         torch.arange(0, case.time + 1, case.time // case.documents, device=device) if case.documents else None,
+        _mask(rows, source).to(device) if case.padded else None,
     )
+
+
+def _mask(rows: tuple[int, int], source: torch.Generator) -> Tensor:
+    """``(B, T)``, true where a step is real; the first of those always is one."""
+    batch, time = rows
+    index, padding = torch.arange(time), time // 3
+    mask = torch.rand(rows, generator=source) < 0.8
+    for row in range(batch):
+        kept = index < time - padding if row % 2 else index >= padding
+        mask[row] = (mask[row] & kept) | (index == (0 if row % 2 else padding))
+    return mask
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 from transductor.experiments.cases import Case, Operands, draw
 from transductor.experiments.peers import Contender, library
 
-__all__ = ["Judge", "WrongResult", "one_line"]
+__all__ = ["Judge", "WrongResult", "bounds_of", "one_line", "outcome", "relative_error"]
 
 # Relative error by norm, of states and of gradients.  Plain torch sums in float32 all the way.
 BOUNDS = {"float32": (1e-5, 1e-4), "bfloat16": (1e-2, 2e-2), "float64": (1e-11, 1e-10)}
@@ -64,12 +64,7 @@ class Judge:
         """The same for a case of another shape or precision, before it is timed."""
         given = draw(case, self.device, time.time_ns() % (1 << 31))
         exact = outcome(given, "chunked", torch.float64)
-        # Bounds are stated for d = 16; on a CPU wider rows round more, and luck differs from draw to draw.
-        slack = 4 * max(1.0, case.dim / 16) if case.dtype != "bfloat16" and self.device == "cpu" else 1.0
-        reasons = {}
-        for one in contenders:
-            states, gradients = _bounds(one, case)
-            reasons[one.name] = self.verdict(one, given, exact, (slack * states, slack * gradients))
+        reasons = {one.name: self.verdict(one, given, exact, bounds_of(one, case, self.device)) for one in contenders}
         return {name: reason for name, reason in reasons.items() if reason}
 
     def verdict(self, one: Contender, given: Operands, exact: tuple[Tensor, ...], bounds: tuple[float, float]) -> str:
@@ -134,6 +129,14 @@ def _bounds(one: Contender, case: Case) -> tuple[float, float]:
     if one.name in PLAIN and case.dtype == "float32":
         return PLAIN_BOUNDS
     return states, gradients
+
+
+def bounds_of(one: Contender, case: Case, device: str) -> tuple[float, float]:
+    """What states and gradients may be off by at any shape, relative, by norm."""
+    # Bounds are stated for d = 16; on a CPU wider rows round more, and luck differs from draw to draw.
+    slack = 4 * max(1.0, case.dim / 16) if case.dtype != "bfloat16" and device == "cpu" else 1.0
+    states, gradients = _bounds(one, case)
+    return slack * states, slack * gradients
 
 
 def one_line(error: BaseException) -> str:

@@ -126,7 +126,13 @@ def library(name: str) -> Callable[[Operands], BoundCall]:
         leaves = (matrices, start) if bias is None else (matrices, start, bias)
         return _differentiable(
             lambda: scan(
-                matrices, given.tokens, bias=bias, initial_state=start, cu_seqlens=given.cu_seqlens, backend=name
+                matrices,
+                given.tokens,
+                bias=bias,
+                initial_state=start,
+                mask=given.mask,
+                cu_seqlens=given.cu_seqlens,
+                backend=name,
             ),
             leaves,
             given.cotangent,
@@ -139,7 +145,7 @@ def _bound(states: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[[Oper
     """A peer ``states(table, tokens, start)`` over a table, without options."""
 
     def bind(given: Operands) -> BoundCall:
-        if given.tokens is None or given.bias is not None or given.cu_seqlens is not None:
+        if given.tokens is None or not given.plain:
             raise Unavailable("reads a table and tokens only")
         table, tokens, start = _leaf(given.matrices), given.tokens, _leaf(given.start)
         return _differentiable(lambda: states(table, tokens, start), (table, start), given.cotangent)
@@ -203,7 +209,7 @@ def _jax_functions() -> tuple[Any, Any, Any]:
 
 
 def _jax(given: Operands) -> BoundCall:
-    if given.tokens is None or given.bias is not None or given.cu_seqlens is not None:
+    if given.tokens is None or not given.plain:
         raise Unavailable("reads a table and tokens only")
     jax, states, with_gradients = _jax_functions()
     platform = "gpu" if given.start.is_cuda else "cpu"
