@@ -1,0 +1,297 @@
+"""What a sidecar costs its host: a GPT-2 of 124 million parameters on a GPU, trained and decoding, bare and attached.
+
+Hosts take turns within one run, nobody always second.  Writes ``benchmarks/results/sidecar_cost_cuda.json`` and
+``sidecar_cost_cuda.png``.  Usage: ``python benchmarks/sidecar_cost.py [--quick] [--compiled] [--output FOLDER]``;
+``--quick`` is a small host for a machine without a GPU, whose figures say nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel, StaticCache
+
+from transductor import RationalHead
+from transductor.integrations.huggingface import attach, head_for, sidecar_of
+from transductor.results import Record, environment
+from transductor.transitions import CayleyTransitions, SharedBasisTransitions
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the host, the sidecar and the measurement."""
+
+    layers: int = 12
+    width: int = 768
+    vocab_size: int = 50_257
+    state_dim: int = 32
+    batch: int = 16
+    length: int = 1024
+    steps_per_turn: int = 4
+    turns: int = 8
+    prompt: int = 128
+    generated: int = 32
+    decoding_turns: int = 30
+
+
+QUICK = Sizes(
+    layers=2,
+    width=32,
+    vocab_size=101,
+    batch=2,
+    length=16,
+    steps_per_turn=1,
+    turns=2,
+    prompt=4,
+    generated=4,
+    decoding_turns=2,
+)
+
+
+CLASSES = 64
+SLOW_TO_COMPILE = ("embeddings", "a matrix per token")  # half a minute each; not what one decodes with
+
+
+def sidecars(sizes: Sizes) -> dict[str, Callable[[Any], None]]:
+    """No sidecar, and four ways to drive one; each is attached to the host it is called with."""
+    tokens = {"vocab_size": sizes.vocab_size, "state_dim": sizes.state_dim}
+    classes = torch.arange(sizes.vocab_size) % CLASSES
+
+    def by_embeddings(host: Any) -> None:
+        attach(host, head_for(host, state_dim=sizes.state_dim))
+
+    def by_tokens(family: Any, host: Any) -> None:
+        attach(host, RationalHead(family(**tokens)))
+
+    def few_classes(host: Any) -> None:
+        head = RationalHead(CayleyTransitions(vocab_size=CLASSES, state_dim=sizes.state_dim))
+        attach(host, head, token_classes=classes)
+
+    return {
+        "bare": lambda host: None,
+        "embeddings": by_embeddings,
+        "classes of tokens": few_classes,
+        "shared basis": partial(by_tokens, SharedBasisTransitions),
+        "a matrix per token": partial(by_tokens, CayleyTransitions),
+    }
+
+
+def build(sizes: Sizes, name: str, device: str) -> Any:
+    """The host, the same weights every time, with its sidecar; projections not zero, as after training."""
+    torch.manual_seed(0)
+    attention_heads = max(1, sizes.width // 64)
+    host = GPT2LMHeadModel(
+        GPT2Config(
+            n_layer=sizes.layers,
+            n_embd=sizes.width,
+            n_head=attention_heads,
+            vocab_size=sizes.vocab_size,
+            n_positions=max(sizes.length, sizes.prompt + sizes.generated),
+            bos_token_id=None,
+            eos_token_id=None,
+        )
+    ).to(device)
+    sidecars(sizes)[name](host)
+    if name != "bare":
+        projections = sidecar_of(host).injection.projections
+        assert projections is not None
+        nn.init.normal_(projections.weight, std=0.01)
+    return host
+
+
+def training_step(host: Any, tokens: Tensor) -> Callable[[], None]:
+    """One step as a user writes it: bfloat16 autocast, AdamW."""
+    optimiser = torch.optim.AdamW(host.parameters(), lr=1e-4, fused=True)
+
+    def step() -> None:
+        with torch.autocast(tokens.device.type, torch.bfloat16):
+            loss = host(tokens, labels=tokens, use_cache=False).loss
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+
+    return step
+
+
+def take_turns(
+    actions: dict[str, Callable[[], Any]], turns: int, device: str, before: dict[str, Callable[[], Any]] | None = None
+) -> dict[str, list[float]]:
+    """Seconds of each action, turn by turn; what is done before it is not counted."""
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    found: dict[str, list[float]] = {name: [] for name in actions}
+    for number in range(-2, turns):  # the first two turns warm up
+        for name in list(actions)[:: 1 if number % 2 else -1]:
+            if before is not None:
+                before[name]()
+            wait()
+            began = time.perf_counter()
+            actions[name]()
+            wait()
+            if number >= 0:
+                found[name].append(time.perf_counter() - began)
+    return found
+
+
+def summarised(turns: dict[str, list[float]], count: int) -> dict[str, Any]:
+    """Seconds per step or token, and what is added to the bare host."""
+    bare = turns["bare"]
+    found = {}
+    for name, several in turns.items():
+        added = [ours / theirs - 1 for ours, theirs in zip(several, bare, strict=True)]
+        found[name] = {
+            "seconds": median(several) / count,
+            "min": min(several) / count,
+            "max": max(several) / count,
+            "added": median(added),  # of neighbours in time: a host's clock drifts
+            "added_to_the_least": min(several) / min(bare) - 1,
+            "added_turn_by_turn": added,
+        }
+    return found
+
+
+def trained(sizes: Sizes, device: str) -> dict[str, Any]:
+    """Training steps."""
+    tokens = torch.randint(0, sizes.vocab_size, (sizes.batch, sizes.length), device=device)
+    hosts = {name: build(sizes, name, device).train() for name in sidecars(sizes)}
+    steps = {name: training_step(host, tokens) for name, host in hosts.items()}
+
+    def several(step: Callable[[], None]) -> None:
+        for _ in range(sizes.steps_per_turn):
+            step()
+
+    actions = {name: partial(several, step) for name, step in steps.items()}
+    found = summarised(take_turns(actions, sizes.turns, device), sizes.steps_per_turn)
+    for name, host in hosts.items():
+        found[name]["parameters"] = sum(parameter.numel() for parameter in host.parameters())
+        if device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            steps[name]()
+            found[name]["step_bytes"] = torch.cuda.max_memory_allocated() - before
+    return found
+
+
+class Decoder:
+    """One row decoded greedily, token by token, after a prompt that is not timed; compiled: with a static cache."""
+
+    def __init__(self, sizes: Sizes, name: str, device: str, *, compiled: bool) -> None:
+        self.sizes, self.device, self.compiled = sizes, device, compiled
+        self.host = build(sizes, name, device).to(torch.bfloat16).eval()
+        self.prompt = torch.randint(0, sizes.vocab_size, (1, sizes.prompt), device=device)
+        self.step = self.host.__call__
+        if compiled:
+            self.step = torch.compile(self.host.__call__, mode="reduce-overhead", fullgraph=True)
+            self.cache = StaticCache(self.host.config, max_cache_len=sizes.prompt + sizes.generated + 1)
+        self.fill()
+
+    @torch.no_grad()
+    def fill(self) -> None:
+        """Begin again after the prompt."""
+        if self.compiled:
+            self.cache.reset()
+        else:
+            self.cache = DynamicCache(config=self.host.config)
+        logits = self.host(self.prompt, past_key_values=self.cache, use_cache=True).logits
+        self.token = logits[:, -1:].argmax(-1)
+
+    @torch.no_grad()
+    def decode(self) -> None:
+        """``generated`` tokens."""
+        token = self.token
+        for place in range(self.sizes.generated):
+            position = torch.full((1, 1), self.sizes.prompt + place, device=self.device)
+            logits = self.step(token, past_key_values=self.cache, position_ids=position, use_cache=True).logits
+            token = logits[:, -1:].argmax(-1).clone()
+
+
+def decoded(sizes: Sizes, device: str, *, compiled: bool) -> dict[str, Any]:
+    """Seconds of a token; many short turns, because a host's clock is noisy."""
+    named = [name for name in sidecars(sizes) if not compiled or name not in SLOW_TO_COMPILE]
+    decoders = {name: Decoder(sizes, name, device, compiled=compiled) for name in named}
+    actions = {name: decoder.decode for name, decoder in decoders.items()}
+    before = {name: decoder.fill for name, decoder in decoders.items()}
+    gc.collect()
+    gc.disable()
+    try:
+        turns = take_turns(actions, sizes.decoding_turns, device, before)
+    finally:
+        gc.enable()
+    return summarised(turns, sizes.generated)
+
+
+def picture(record: Record, path: Path) -> Path:
+    """What each sidecar adds, a dot for every turn."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    from transductor.report.style import READABLE, save_figure
+
+    parts = {name: part for name, part in record.measurements.items() if part}
+    marks = {"training": 3, "decoding": 2, "decoding, static cache": 2}
+    with plt.rc_context(READABLE):
+        figure, axes = plt.subplots(1, len(parts), figsize=(5.2 * len(parts), 4.6), layout="constrained", squeeze=False)
+        for axis, (name, part) in zip(axes[0], parts.items(), strict=True):
+            named = [one for one in part if one != "bare"]
+            for place, one in enumerate(named):
+                added = [100 * value for value in part[one]["added_turn_by_turn"]]
+                axis.plot([place] * len(added), added, "o", color="#1f5fbf", alpha=0.35)
+                axis.plot([place - 0.25, place + 0.25], [100 * part[one]["added"]] * 2, color="#1f5fbf", lw=3)
+            axis.axhline(0, color="0.3", lw=1)
+            axis.axhline(marks[name], color="#d1495b", lw=1.5, ls="--")
+            axis.text(
+                len(named) - 0.5, marks[name], f" mark: {marks[name]} %", color="#d1495b", va="bottom", ha="right"
+            )
+            axis.set_xticks(range(len(named)), [one.replace(" ", "\n", 1) for one in named])
+            axis.set_xlim(-0.6, len(named) - 0.4)
+            unit = "a step" if name == "training" else "a token"
+            axis.set_title(f"{name}\nbare host: {1e3 * part['bare']['seconds']:.2f} ms {unit}")
+        axes[0][0].set_ylabel("the sidecar adds, per cent")
+        settings = record.settings
+        figure.suptitle(f"GPT-2, 124 million parameters; d = {settings['state_dim']}; {record.environment['device']}")
+        return save_figure(figure, path)
+
+
+def main() -> None:
+    """Measure, write, draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--compiled", action="store_true", help="also decoding with a static cache, compiled")
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
+    given = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() and not given.quick else "cpu"
+    sizes = QUICK if given.quick else Sizes()
+    found: dict[str, Any] = {}
+    for name, measured in (
+        ("training", lambda: trained(sizes, device)),
+        ("decoding", lambda: decoded(sizes, device, compiled=False)),
+        ("decoding, static cache", lambda: decoded(sizes, device, compiled=True)),
+    ):
+        if name == "decoding, static cache" and not given.compiled:
+            continue
+        found[name] = measured()
+        surroundings = environment() | {"device": torch.cuda.get_device_name() if device == "cuda" else "CPU"}
+        record = Record("sidecar_cost", asdict(sizes), found, surroundings)
+        print(record.write(given.output / f"sidecar_cost_{device}.json"), flush=True)
+    print(picture(record, given.output / f"sidecar_cost_{device}.png"))
+    for name, part in found.items():
+        for one, entry in part.items():
+            print(
+                f"{name:24} {one:20} {1e3 * entry['seconds']:9.3f} ms  {entry['added']:+.2%}  "
+                f"least {1e3 * entry['min']:9.3f} ms  {entry['added_to_the_least']:+.2%}"
+            )
+
+
+if __name__ == "__main__":
+    main()
