@@ -7,11 +7,14 @@ interrupted on two ranks and go on with one, or with four.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 import threading
+import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -50,6 +53,9 @@ STRATEGIES: Final = ("ddp", "fsdp2")
 _LOST: Final = ("gloo", "nccl", "connection", "timed out", "timeout", "broken pipe", "socket")
 
 
+_LIVE: weakref.WeakSet[DistributedTrainer] = weakref.WeakSet()
+
+
 @contextmanager
 def joined_ranks(device: str = "cpu", *, timeout: float = 45.0) -> Iterator[torch.device]:
     """The process group of ``torchrun``; gives this rank's device.
@@ -71,6 +77,12 @@ def joined_ranks(device: str = "cpu", *, timeout: float = 45.0) -> Iterator[torc
     try:
         yield own
         dist.barrier()  # nobody takes the group down while another still reads from it
+        # A DDP wrapper that outlives the group ends gloo's thread while it holds Python's lock, for which that thread
+        # may be waiting to let go of its last work: neither would ever go on.  So wrappers go first, and it has time.
+        for trainer in _LIVE:
+            trainer._net = trainer.model
+        gc.collect()
+        time.sleep(0.2)
     finally:
         dist.destroy_process_group()
 
@@ -162,6 +174,7 @@ class DistributedTrainer(Trainer):
                 find_unused_parameters=ignored,
             )
         super().__init__(model, source, settings)
+        _LIVE.add(self)
         self.leads = self.rank == 0
         self._written: tuple[int, Path] | None = None
         self._draw_apart()
