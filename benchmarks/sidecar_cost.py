@@ -250,14 +250,16 @@ def picture(record: Record, path: Path) -> Path:
                 axis.plot([place - 0.25, place + 0.25], [100 * part[one]["added"]] * 2, color="#1f5fbf", lw=3)
             axis.axhline(0, color="0.3", lw=1)
             axis.axhline(marks[name], color="#d1495b", lw=1.5, ls="--")
-            axis.text(
-                len(named) - 0.5, marks[name], f" mark: {marks[name]} %", color="#d1495b", va="bottom", ha="right"
+            at_the_edge = axis.get_yaxis_transform()
+            axis.text(1.01, marks[name], f"{marks[name]} %", color="#d1495b", va="center", transform=at_the_edge)
+            axis.set_xticks(
+                range(len(named)),
+                [one.replace("es of", "es\nof").replace("d b", "d\nb").replace(" per", "\nper") for one in named],
             )
-            axis.set_xticks(range(len(named)), [one.replace(" ", "\n", 1) for one in named])
             axis.set_xlim(-0.6, len(named) - 0.4)
             unit = "a step" if name == "training" else "a token"
             axis.set_title(f"{name}\nbare host: {1e3 * part['bare']['seconds']:.2f} ms {unit}")
-        axes[0][0].set_ylabel("the sidecar adds, per cent")
+        axes[0][0].set_ylabel("added, per cent (dashed: the mark)")
         settings = record.settings
         figure.suptitle(f"GPT-2, 124 million parameters; d = {settings['state_dim']}; {record.environment['device']}")
         return save_figure(figure, path)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import tempfile
-from pathlib import Path
 
 import torch
 from accelerate import Accelerator, FullyShardedDataParallelPlugin
@@ -15,6 +12,7 @@ from accelerate.utils import DistributedType
 from transformers import Trainer, TrainingArguments
 
 from tests.integrations.native_models import VOCABULARY, tiny_native
+from tests.torchrun import told
 from transductor.heads import RationalHead
 from transductor.model import BackboneConfig, RationalTransductor
 from transductor.training.distributed import shard_heads
@@ -139,11 +137,7 @@ def main(file):
     with tempfile.TemporaryDirectory() as folder:
         found["trainer-ddp"] = trained(folder, ranks)
         found["trainer-fsdp2"] = trained(folder, ranks, ShardingTrainer)
-    if torch.distributed.get_rank() == 0:
-        Path(file).write_text(json.dumps(found))
-    torch.distributed.barrier()  # nobody leaves while another still reads
-    sys.stdout.flush()
-    os._exit(0)  # what torch and gloo do at the end of a process is not what is tested, and it may hang
+    told(file, found)
 
 
 if __name__ == "__main__":

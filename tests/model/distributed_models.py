@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+from tests.torchrun import told
 from transductor.heads import LookbackHead, RationalHead
 from transductor.model import (
     BackboneConfig,
@@ -123,11 +121,7 @@ def main(file):
             for layout in layouts:
                 lengths = SPLITS[dist.get_world_size()][split]
                 found[f"{split}-{name}-{layout}"] = compared(model, LAYOUTS[layout], lengths)
-    if dist.get_rank() == 0:
-        Path(file).write_text(json.dumps(found))
-    dist.barrier()  # nobody leaves while another still reads
-    sys.stdout.flush()
-    os._exit(0)  # what torch and gloo do at the end of a process is not what is tested, and it may hang
+    told(file, found)
 
 
 if __name__ == "__main__":

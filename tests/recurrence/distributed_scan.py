@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+from tests.torchrun import told
 from transductor.recurrence import scan
 from transductor.recurrence.sequence_parallel import sequence_parallel_scan
 
@@ -189,11 +187,7 @@ def main(file):
                 label = f"{ranks}-{split}-{name}" + ("" if weigh_final else "-final_unused")
                 found[label] = compared(arguments, sizes, None, weigh_final)
     found["half"], found["overflow"] = half_precision(None), overflow(None)
-    if dist.get_rank() == 0:
-        Path(file).write_text(json.dumps(found))
-    dist.barrier()  # nobody leaves while another still reads
-    sys.stdout.flush()
-    os._exit(0)  # what torch and gloo do at the end of a process is not what is tested, and it may hang
+    told(file, found)
 
 
 if __name__ == "__main__":

@@ -17,10 +17,10 @@ from transductor.transitions import FamilySpec, Stepper, TransitionFamily
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-__all__ = ["HeadConfig", "HeadState", "RationalHead"]
+__all__ = ["FEW_STEPS", "HeadConfig", "HeadState", "RationalHead"]
 
 # Up to this many steps, stepping is cheaper than setting up a scan.
-_FEW_STEPS = 4
+FEW_STEPS = 4
 
 
 @configuration
@@ -190,7 +190,7 @@ class RationalHead(nn.Module):
         ``transitions.step_cost()`` multiply–adds a row.
         """
         self._check_stretch(drive, stream, bias, mask)
-        if drive.shape[1] > _FEW_STEPS:
+        if drive.shape[1] > FEW_STEPS:
             transitions = self.transitions.matrices(drive) if stream.table is None else stream.table
             states, final = scan(
                 transitions,

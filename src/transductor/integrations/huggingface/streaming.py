@@ -21,6 +21,7 @@ from transformers.cache_utils import (
 )
 
 from transductor.heads import HeadState, RationalHead
+from transductor.heads.rational import FEW_STEPS
 from transductor.notation import readable
 from transductor.transitions import Stepper
 
@@ -33,9 +34,6 @@ __all__ = [
     "state_layer",
     "stream_states",
 ]
-
-# Up to this many new tokens are stepped through one by one instead of being scanned; see RationalHead.advance.
-_FEW_STEPS = 4
 
 
 class _Stepping:
@@ -201,7 +199,7 @@ def stream_states(
         return states
     start = head.initial_state()
     before = layer.previous(start).to(start.dtype)
-    if time > _FEW_STEPS or torch.is_grad_enabled():
+    if time > FEW_STEPS or torch.is_grad_enabled():
         states = head(drive, initial_state=before, mask=mask)
         if isinstance(layer, StaticLayer) and layer.stepper is None and not torch.is_grad_enabled():
             layer.stepper = head.transitions.stepper()  # a compiled step that found none would be compiled twice
