@@ -1,8 +1,12 @@
 """What a sidecar costs its host: a GPT-2 of 124 million parameters on a GPU, trained and decoding, bare and attached.
 
-Hosts take turns within one run, nobody always second.  Writes ``benchmarks/results/sidecar_cost_cuda.json`` and
-``sidecar_cost_cuda.png``.  Usage: ``python benchmarks/sidecar_cost.py [--quick] [--compiled] [--output FOLDER]``;
-``--quick`` is a small host for a machine without a GPU, whose figures say nothing.
+Everybody takes turns within one run, nobody always second.  Decoding is measured three ways: as Python calls the model,
+all sidecars on one and the same host; compiled with a static cache, a stream of tokens that nobody waits for; and the
+same with every token waited for, so that the time of the processor is not hidden behind that of the GPU.
+
+Writes ``benchmarks/results/sidecar_cost_cuda.json`` and ``sidecar_cost_cuda.png``.  Usage:
+``python benchmarks/sidecar_cost.py [--quick] [--output FOLDER]``; ``--quick`` is a small host for a machine without a
+GPU, not compiled, whose figures say nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +26,9 @@ from torch import Tensor, nn
 from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel, StaticCache
 
 from transductor import RationalHead
-from transductor.integrations.huggingface import attach, head_for, sidecar_of
+from transductor.integrations.huggingface import attach, detach, head_for, sidecar_of
+from transductor.integrations.huggingface.hosts import host_of
+from transductor.integrations.huggingface.sidecar import NAME, fasten
 from transductor.results import Record, environment
 from transductor.transitions import CayleyTransitions, SharedBasisTransitions
 
@@ -40,8 +46,9 @@ class Sizes:
     steps_per_turn: int = 4
     turns: int = 8
     prompt: int = 128
-    generated: int = 32
-    decoding_turns: int = 30
+    generated: int = 256
+    decoding_turns: int = 12
+    compiled_turns: int = 30
 
 
 QUICK = Sizes(
@@ -55,11 +62,12 @@ QUICK = Sizes(
     prompt=4,
     generated=4,
     decoding_turns=2,
+    compiled_turns=2,
 )
 
 
 CLASSES = 64
-SLOW_TO_COMPILE = ("embeddings", "a matrix per token")  # half a minute each; not what one decodes with
+SUMS_ALONE = "sums alone"
 
 
 def sidecars(sizes: Sizes) -> dict[str, Callable[[Any], None]]:
@@ -101,12 +109,17 @@ def build(sizes: Sizes, name: str, device: str) -> Any:
             eos_token_id=None,
         )
     ).to(device)
-    sidecars(sizes)[name](host)
     if name != "bare":
-        projections = sidecar_of(host).injection.projections
-        assert projections is not None
-        nn.init.normal_(projections.weight, std=0.01)
+        enliven(sizes, name, host)
     return host
+
+
+def enliven(sizes: Sizes, name: str, host: Any) -> None:
+    """Attach a sidecar whose projections are not zero, as after training."""
+    sidecars(sizes)[name](host)
+    projections = sidecar_of(host).injection.projections
+    assert projections is not None
+    nn.init.normal_(projections.weight, std=0.01)
 
 
 def training_step(host: Any, tokens: Tensor) -> Callable[[], None]:
@@ -182,22 +195,26 @@ def trained(sizes: Sizes, device: str) -> dict[str, Any]:
 
 
 class Decoder:
-    """One row decoded greedily, token by token, after a prompt that is not timed; compiled: with a static cache."""
+    """One row decoded greedily, token by token, after a prompt that is not timed."""
 
-    def __init__(self, sizes: Sizes, name: str, device: str, *, compiled: bool) -> None:
-        self.sizes, self.device, self.compiled = sizes, device, compiled
-        self.host = build(sizes, name, device).to(torch.bfloat16).eval()
+    def __init__(self, sizes: Sizes, host: Any, device: str, step: Callable[..., Any], cache: Any = None) -> None:
+        self.sizes, self.host, self.device, self.step, self.cache = sizes, host, device, step, cache
+        self.static = cache is not None
         self.prompt = torch.randint(0, sizes.vocab_size, (1, sizes.prompt), device=device)
-        self.step = self.host.__call__
-        if compiled:
-            self.step = torch.compile(self.host.__call__, mode="reduce-overhead", fullgraph=True)
-            self.cache = StaticCache(self.host.config, max_cache_len=sizes.prompt + sizes.generated + 1)
-        self.fill()
+
+    @classmethod
+    def compiled(cls, sizes: Sizes, name: str, device: str) -> Decoder:
+        """With a static cache."""
+        host = build(sizes, name, device).to(torch.bfloat16).eval()
+        step = torch.compile(host.__call__, mode="reduce-overhead", fullgraph=True)
+        decoder = cls(sizes, host, device, step, StaticCache(host.config, sizes.prompt + sizes.generated + 1))
+        decoder.fill()
+        return decoder
 
     @torch.no_grad()
     def fill(self) -> None:
         """Begin again after the prompt."""
-        if self.compiled:
+        if self.static:
             self.cache.reset()
         else:
             self.cache = DynamicCache(config=self.host.config)
@@ -205,28 +222,85 @@ class Decoder:
         self.token = logits[:, -1:].argmax(-1)
 
     @torch.no_grad()
-    def decode(self) -> None:
-        """``generated`` tokens."""
+    def decode(self, *, waiting: bool = False) -> None:
+        """``generated`` tokens; ``waiting`` for each, as a stopping rule does."""
         token = self.token
         for place in range(self.sizes.generated):
             position = torch.full((1, 1), self.sizes.prompt + place, device=self.device)
             logits = self.step(token, past_key_values=self.cache, position_ids=position, use_cache=True).logits
             token = logits[:, -1:].argmax(-1).clone()
+            if waiting:
+                token.item()
 
 
-def decoded(sizes: Sizes, device: str, *, compiled: bool) -> dict[str, Any]:
-    """Seconds of a token; many short turns, because a host's clock is noisy."""
-    named = [name for name in sidecars(sizes) if not compiled or name not in SLOW_TO_COMPILE]
-    decoders = {name: Decoder(sizes, name, device, compiled=compiled) for name in named}
-    actions = {name: decoder.decode for name, decoder in decoders.items()}
+class Changing:
+    """One host, whose sidecar is changed before every turn: two hosts of the same making differ by a per cent or two.
+
+    ``sums alone`` is no sidecar: a constant is added to the stream before each layer, and nothing else is done.
+    """
+
+    def __init__(self, sizes: Sizes, device: str) -> None:
+        self.host = build(sizes, "bare", device).to(torch.bfloat16).eval()
+        self.sidecars = {}
+        for name in sidecars(sizes):
+            if name != "bare":
+                enliven(sizes, name, self.host)
+                self.sidecars[name] = detach(self.host)
+        self.term = torch.zeros(1, 1, sizes.width, device=device, dtype=torch.bfloat16)
+
+    def attached(self, name: str) -> None:
+        """Only this one from now on."""
+        if hasattr(host_of(self.host).base, NAME):
+            detach(self.host)
+        for layer in host_of(self.host).layers:
+            layer.__dict__.pop("forward", None)
+            if name == SUMS_ALONE:
+                layer.__dict__["forward"] = partial(self.summed, layer.forward)
+        if name in self.sidecars:
+            fasten(host_of(self.host), self.sidecars[name])
+
+    def summed(self, forward: Callable[..., Any], stream: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """The least that any sidecar does."""
+        return forward(stream + self.term, *args, **kwargs)
+
+
+def decoded(sizes: Sizes, device: str) -> dict[str, Any]:
+    """Seconds of a token as Python calls the model."""
+    changing = Changing(sizes, device)
+    decoder = Decoder(sizes, changing.host, device, changing.host.__call__)
+
+    def ready(name: str) -> None:
+        changing.attached(name)
+        decoder.fill()
+
+    names = ["bare", SUMS_ALONE, *changing.sidecars]
+    actions = dict.fromkeys(names, decoder.decode)
+    return undisturbed(sizes, actions, {name: partial(ready, name) for name in names}, sizes.decoding_turns, device)
+
+
+def decoded_compiled(sizes: Sizes, device: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Seconds of a token of a stream, and of one that is waited for."""
+    decoders = {name: Decoder.compiled(sizes, name, device) for name in sidecars(sizes)}
     before = {name: decoder.fill for name, decoder in decoders.items()}
+    streaming = {name: decoder.decode for name, decoder in decoders.items()}
+    waiting = {name: partial(decoder.decode, waiting=True) for name, decoder in decoders.items()}
+    turns = sizes.compiled_turns
+    return tuple(undisturbed(sizes, actions, before, turns, device) for actions in (streaming, waiting))
+
+
+def undisturbed(
+    sizes: Sizes, actions: dict[str, Callable[[], Any]], before: dict[str, Callable[[], Any]], turns: int, device: str
+) -> dict[str, Any]:
+    """Turns without the garbage collector."""
     gc.collect()
     gc.disable()
     try:
-        turns = take_turns(actions, sizes.decoding_turns, device, before)
+        return summarised(take_turns(actions, turns, device, before), sizes.generated)
     finally:
         gc.enable()
-    return summarised(turns, sizes.generated)
+
+
+MARKS = {"training": 3, "decoding": 2, "decoding, static cache": 2, "each token waited for": 2}
 
 
 def picture(record: Record, path: Path) -> Path:
@@ -238,20 +312,20 @@ def picture(record: Record, path: Path) -> Path:
 
     from transductor.report.style import READABLE, save_figure
 
-    parts = {name: part for name, part in record.measurements.items() if part}
-    marks = {"training": 3, "decoding": 2, "decoding, static cache": 2}
+    parts = record.measurements
+    rows = (len(parts) + 1) // 2
     with plt.rc_context(READABLE):
-        figure, axes = plt.subplots(1, len(parts), figsize=(5.2 * len(parts), 4.6), layout="constrained", squeeze=False)
-        for axis, (name, part) in zip(axes[0], parts.items(), strict=True):
+        figure, axes = plt.subplots(rows, 2, figsize=(12.5, 4.4 * rows), layout="constrained", squeeze=False)
+        for axis, (name, part) in zip(axes.flat, parts.items(), strict=False):
             named = [one for one in part if one != "bare"]
             for place, one in enumerate(named):
                 added = [100 * value for value in part[one]["added_turn_by_turn"]]
                 axis.plot([place] * len(added), added, "o", color="#1f5fbf", alpha=0.35)
                 axis.plot([place - 0.25, place + 0.25], [100 * part[one]["added"]] * 2, color="#1f5fbf", lw=3)
             axis.axhline(0, color="0.3", lw=1)
-            axis.axhline(marks[name], color="#d1495b", lw=1.5, ls="--")
+            axis.axhline(MARKS[name], color="#d1495b", lw=1.5, ls="--")
             at_the_edge = axis.get_yaxis_transform()
-            axis.text(1.01, marks[name], f"{marks[name]} %", color="#d1495b", va="center", transform=at_the_edge)
+            axis.text(1.01, MARKS[name], f"{MARKS[name]} %", color="#d1495b", va="center", transform=at_the_edge)
             axis.set_xticks(
                 range(len(named)),
                 [one.replace("es of", "es\nof").replace("d b", "d\nb").replace(" per", "\nper") for one in named],
@@ -259,7 +333,9 @@ def picture(record: Record, path: Path) -> Path:
             axis.set_xlim(-0.6, len(named) - 0.4)
             unit = "a step" if name == "training" else "a token"
             axis.set_title(f"{name}\nbare host: {1e3 * part['bare']['seconds']:.2f} ms {unit}")
-        axes[0][0].set_ylabel("added, per cent (dashed: the mark)")
+            axis.set_ylabel("added, per cent")
+        for axis in axes.flat[len(parts) :]:
+            axis.set_axis_off()
         settings = record.settings
         figure.suptitle(f"GPT-2, 124 million parameters; d = {settings['state_dim']}; {record.environment['device']}")
         return save_figure(figure, path)
@@ -269,23 +345,24 @@ def main() -> None:
     """Measure, write, draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--compiled", action="store_true", help="also decoding with a static cache, compiled")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() and not given.quick else "cpu"
     sizes = QUICK if given.quick else Sizes()
     found: dict[str, Any] = {}
-    for name, measured in (
-        ("training", lambda: trained(sizes, device)),
-        ("decoding", lambda: decoded(sizes, device, compiled=False)),
-        ("decoding, static cache", lambda: decoded(sizes, device, compiled=True)),
-    ):
-        if name == "decoding, static cache" and not given.compiled:
-            continue
-        found[name] = measured()
+
+    def keep(parts: dict[str, Any]) -> Record:
+        found.update(parts)
         surroundings = environment() | {"device": torch.cuda.get_device_name() if device == "cuda" else "CPU"}
         record = Record("sidecar_cost", asdict(sizes), found, surroundings)
         print(record.write(given.output / f"sidecar_cost_{device}.json"), flush=True)
+        return record
+
+    keep({"training": trained(sizes, device)})
+    record = keep({"decoding": decoded(sizes, device)})
+    if device == "cuda":
+        streaming, waiting = decoded_compiled(sizes, device)
+        record = keep({"decoding, static cache": streaming, "each token waited for": waiting})
     print(picture(record, given.output / f"sidecar_cost_{device}.png"))
     for name, part in found.items():
         for one, entry in part.items():

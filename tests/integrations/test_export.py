@@ -18,7 +18,7 @@ from transductor.configuration import from_json
 from transductor.integrations import export as room
 from transductor.integrations.export import LENGTHS, ExportError, export_onnx, export_program, exported
 from transductor.model import LSTM, RationalReadout
-from transductor.transitions import DPLRTransitions, OrthogonalTransitions
+from transductor.transitions import FAMILIES, DPLRTransitions
 
 # torch warns itself: of a deprecated test of its own when a program is copied; 2.11 of bytes that nobody writes to.
 pytestmark = [
@@ -175,9 +175,10 @@ class TestOnnx:
         found = opened(written.path)(**{written.inputs[0]: drive})[0]
         assert_same(found, head(drive))
 
-    def test_rotations_from_features_need_no_solve(self, tmp_path):
+    @pytest.mark.parametrize(("family", "dim"), [("orthogonal", 5), ("cayley", 1), ("cayley", 2), ("scaled_cayley", 4)])
+    def test_rotations_from_features_need_no_solve(self, family, dim, tmp_path):
         """ONNX has none: the Cayley map is an elimination there."""
-        head = RationalHead(OrthogonalTransitions(feature_dim=6, state_dim=5))
+        head = RationalHead(FAMILIES[family](feature_dim=6, state_dim=dim))
         with torch.no_grad():
             head.transitions.source.projection.weight.mul_(100)  # far from the identity
         assert export_onnx(head, tmp_path / "head.onnx", lengths=(1, 7, 64)).certificate.holds

@@ -27,7 +27,7 @@ FAMILIES = {
 
 @pytest.fixture(params=FAMILIES)
 def model(request):
-    family = FAMILIES[request.param](state_dim=16, vocab_size=VOCABULARY)
+    family = FAMILIES[request.param](state_dim=32, vocab_size=VOCABULARY)
     return tiny_native(num_hidden_layers=1, num_attention_heads=2, hidden_size=16, head=RationalHead(family))
 
 

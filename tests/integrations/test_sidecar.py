@@ -9,7 +9,10 @@ import torch
 
 pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
+pytest.importorskip("accelerate")
 
+from accelerate import dispatch_model
+from accelerate.hooks import ModelHook, add_hook_to_module, remove_hook_from_module
 from torch._dynamo.testing import CompileCounter
 from transformers import (
     AutoConfig,
@@ -129,7 +132,8 @@ def test_detaching_leaves_no_trace(family):
         modules = dict(model.named_modules())
         hooks = {name: (*each._forward_pre_hooks, *each._forward_hooks) for name, each in modules.items()}
         grads = {name: value.requires_grad for name, value in model.named_parameters()}
-        return list(modules), hooks, list(model.state_dict()), grads, model.config.to_dict(), vars(model).keys()
+        owned = {name: vars(each).keys() for name, each in modules.items() if name}
+        return list(modules), hooks, list(model.state_dict()), grads, model.config.to_dict(), owned, vars(model).keys()
 
     before, expected = look(), logits(model, tokens)
     attach(model, tiny_head())
@@ -184,6 +188,50 @@ def test_a_cache_that_the_host_would_make_is_made():
         assert len(first.past_key_values.layers) == 3
         then = model(tokens[:, 7:], past_key_values=first.past_key_values)
     assert_same(torch.cat((first.logits, then.logits), 1), logits(model, tokens))
+
+
+def test_copies_are_independent(tmp_path):
+    model, tokens = with_sidecar("gpt2"), some_tokens(2, 9)
+    expected = logits(model, tokens)
+    torch.save(model, tmp_path / "whole.pt")
+    others = [copy.deepcopy(model), torch.load(tmp_path / "whole.pt", weights_only=False)]
+    for parameter in model.parameters():
+        torch.nn.init.zeros_(parameter)
+    for other in others:
+        assert torch.equal(logits(other, tokens), expected)
+        detach(other)
+        assert not torch.equal(logits(other, tokens), expected)
+
+
+class TestReplacedForwards:
+    """Accelerate puts a function of its own in the place of ``forward`` when it spreads a model over devices."""
+
+    def test_attached_to_such_a_host(self):
+        model, tokens = tiny_host("llama"), some_tokens(2, 9)
+        before = logits(model, tokens)
+        expected_model = copy.deepcopy(model)
+        dispatch_model(model, {"": "cpu"}, main_device="cpu", force_hooks=True)
+        assert "forward" in vars(model.model.layers[0])
+        head = tiny_head()
+        for each in (model, expected_model):
+            attach(each, copy.deepcopy(head))
+            torch.nn.init.ones_(sidecar_of(each).injection.projections.weight)
+        assert torch.equal(logits(model, tokens), logits(expected_model, tokens))
+        assert not torch.equal(logits(model, tokens), before)
+        detach(model)
+        assert torch.equal(logits(model, tokens), before)
+        assert "forward" in vars(model.model.layers[0])
+
+    def test_put_there_afterwards(self):
+        model, tokens = with_sidecar("llama"), some_tokens(2, 9)
+        expected = logits(model, tokens)
+        add_hook_to_module(model.model.layers[1], ModelHook())
+        assert torch.equal(logits(model, tokens), expected)
+        with pytest.raises(ValueError, match="something else has replaced the forward"):
+            detach(model)
+        remove_hook_from_module(model.model.layers[1])
+        assert torch.equal(logits(model, tokens), expected)
+        detach(model)
 
 
 def test_some_layers():

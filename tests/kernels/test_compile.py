@@ -71,7 +71,7 @@ everything(33, 1, torch.bfloat16, dense=True)
 from transductor.kernels import rotation
 for dim in (1, 5, 16, 32, 64):
     for squared in (False, True):
-        rotation._eliminated(torch.zeros(3, dim, dim), squared=squared)
+        rotation._eliminated(torch.zeros(3, rotation.skew_dim(dim)), dim, squared=squared)
         rotation._cayley_backward(torch.zeros(3, dim, dim), torch.zeros(3, dim, dim), squared)
 print(len(seen), "kernels")
 '''

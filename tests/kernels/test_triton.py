@@ -218,32 +218,44 @@ def test_what_the_kernels_cannot_do_is_refused_by_name(monkeypatch):
         scan(torch.eye(2)[None], torch.zeros(1, 4, dtype=torch.long), initial_state=torch.ones(2), backend="triton")
 
 
-@pytest.mark.parametrize("dim", [1, 2, 5, 16])
+CAYLEY_SIZES = [1, 2, 5, 16, 20]
+
+
+@pytest.mark.parametrize("dim", CAYLEY_SIZES)
 @pytest.mark.parametrize("scale", [0.3, 1000.0])
 def test_cayley_rotations_by_elimination(dim, scale):
     """Orthogonal and equal to the solve, however large the skew matrix."""
-    raw = scale * torch.randn(3, dim, dim, dtype=torch.float64)
-    skews = raw - raw.mT
-    eye = torch.eye(dim, dtype=torch.float64)
-    found, _ = (each.cpu() for each in rotation._eliminated(skews.to(DEVICE), squared=False))
+    raw = scale * torch.randn(3, rotation.skew_dim(dim), dtype=torch.float64)
+    skews, eye = rotation.skew(raw, dim), torch.eye(dim, dtype=torch.float64)
+    found, _ = (each.cpu() for each in rotation._eliminated(raw.to(DEVICE), dim, squared=False))
     assert_same(found @ found.mT, eye.expand_as(found))
     assert_same(found, torch.linalg.solve(eye - skews, eye + skews))
-    square, again = (each.cpu() for each in rotation._eliminated(skews.to(DEVICE), squared=True))
+    square, again = (each.cpu() for each in rotation._eliminated(raw.to(DEVICE), dim, squared=True))
     assert torch.equal(again, found)
     assert_same(square, found @ found)
 
 
 @pytest.mark.parametrize("squared", [False, True])
-@pytest.mark.parametrize("dim", [1, 5, 16])
+@pytest.mark.parametrize("dim", CAYLEY_SIZES)
 def test_cayley_gradients_by_one_kernel(dim, squared):
-    raw = torch.randn(3, dim, dim, dtype=torch.float64)
-    skews = (raw - raw.mT).requires_grad_()
-    eye = torch.eye(dim, dtype=torch.float64)
+    raw = torch.randn(3, rotation.skew_dim(dim), dtype=torch.float64, requires_grad=True)
+    skews, eye = rotation.skew(raw, dim), torch.eye(dim, dtype=torch.float64)
     rotations = torch.linalg.solve(eye - skews, eye + skews)
-    grad = torch.randn_like(raw)
-    (expected,) = torch.autograd.grad(rotations @ rotations if squared else rotations, skews, grad)
+    grad = torch.randn_like(rotations)
+    (expected,) = torch.autograd.grad(rotations @ rotations if squared else rotations, raw, grad)
     out = rotation._cayley_backward(rotations.detach().to(DEVICE), grad.to(DEVICE), squared)
     assert_same(out.cpu(), expected)
+
+
+def test_cayley_kernels_read_strided_operands():
+    """Raw numbers with something behind each row, a gradient that came through a transpose; and in float32."""
+    raw, grad = torch.randn(2, 3, 11), torch.randn(2, 3, 5, 5)
+    exact = raw[..., :-1].double().requires_grad_()
+    rotations = rotation.cayley_rotation(exact, 5)
+    (expected,) = torch.autograd.grad(rotations, exact, grad.double().mT)
+    found, _ = rotation._eliminated(raw.to(DEVICE)[..., :-1], 5, squared=False)
+    assert_same(found.cpu(), rotations)
+    assert_same(rotation._cayley_backward(found, grad.to(DEVICE).mT, False).cpu(), expected)
 
 
 @on_gpu

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -257,6 +260,21 @@ def test_a_step_is_the_matrix(name, drive):
         matrices = family.matrices(signal)
     assert_same(family.stepper()(state, signal), (matrices @ state.unsqueeze(-1)).squeeze(-1))
     assert 0 < family.step_cost() <= family.state_dim**2 * 2
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, *composite_examples(vocab_size=1)])
+def test_a_step_by_tokens_knows_only_what_it_keeps(name):
+    """So its tensors can be copied to where a captured graph reads them, and overwritten there."""
+    drive = {"vocab_size": 7}
+    family = FAMILIES[name](state_dim=6, **drive) if name in FAMILIES else composite_examples(**drive)[name]
+    stepper = family.stepper()
+    other = shaken(copy.deepcopy(family), steps=5).stepper()
+    state, tokens = torch.randn(11, family.state_dim), torch.randint(0, 7, (11,))
+    expected = other(state, tokens)
+    for parameter in family.parameters():
+        torch.nn.init.zeros_(parameter)
+    given = replace(stepper, kept=tuple(tensor.clone() for tensor in other.kept))
+    assert torch.equal(given(state, tokens), expected)
 
 
 @pytest.mark.parametrize("name", feature_driven())

@@ -35,7 +35,6 @@ from transductor.transitions import (
     certify_laws,
     spectrally_capped,
 )
-from transductor.transitions.rotations import skew
 
 EXACT = 1e-12
 DIAGONAL = FAMILIES["diagonal"]
@@ -297,11 +296,6 @@ class TestAlgebra:
 def test_bad_arguments_are_refused_by_name(error, words, build):
     with pytest.raises(error, match=words):
         build()
-
-
-def test_skew_is_skew():
-    matrix = skew(torch.randn(7, 6), 4)
-    assert torch.equal(matrix, -matrix.mT)
 
 
 @pytest.mark.parametrize("state_dim", [0, -1, 2.5, "8", True])

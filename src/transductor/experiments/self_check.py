@@ -22,7 +22,7 @@ from transductor.experiments.cases import DTYPES, Case, Operands, draw
 from transductor.experiments.correctness import WrongResult, bounds_of, one_line, outcome, relative_error
 from transductor.experiments.peers import Contender, library, unraced
 from transductor.heads import RationalHead
-from transductor.kernels.rotation import cayley_rotation
+from transductor.kernels.rotation import cayley_rotation, skew, skew_dim
 from transductor.model import BackboneConfig, RationalTransductor, RotaryPositions, load, save
 from transductor.notation import VALUE_TOLERANCE
 from transductor.recurrence import BACKENDS, scan
@@ -153,17 +153,17 @@ def _check_rotations(device: str, seed: int) -> list[Check]:
     source, found = torch.Generator().manual_seed(seed), []
     for dim in _ROTATIONS:
         for squared in (False, True):
-            raw = torch.randn(3, dim, dim, generator=source) / dim**0.5
+            raw = torch.randn(3, skew_dim(dim), generator=source) / dim**0.5
             grad = torch.randn(3, dim, dim, generator=source)
             checked = _Checked("Cayley map", device, f"d={dim}{', squared' if squared else ''}")
             with checked.watched():
                 leaf = raw.double().requires_grad_()
-                skew, eye = leaf - leaf.mT, torch.eye(dim, dtype=torch.float64)
-                right = torch.linalg.solve(eye - skew, eye + skew)
+                skews, eye = skew(leaf, dim), torch.eye(dim, dtype=torch.float64)
+                right = torch.linalg.solve(eye - skews, eye + skews)
                 right = right @ right if squared else right
                 (wanted,) = torch.autograd.grad(right, leaf, grad.double())
                 leaf = raw.to(device).requires_grad_()
-                rotations = cayley_rotation(leaf - leaf.mT, squared=squared)
+                rotations = cayley_rotation(leaf, dim, squared=squared)
                 (gradient,) = torch.autograd.grad(rotations, leaf, grad.to(device))
                 checked.compare("matrices", rotations, right, VALUE_TOLERANCE[torch.float32])
                 if dim > 1:  # of one dimension there is one rotation, and nothing to turn

@@ -60,15 +60,18 @@ def _scan(matrices: Any, tokens: Any, bias: Any, initial: Any, mask: Any, offset
     return states, op.Identity(last), op.Identity(last)  # the backward pass's products: nobody asks for them
 
 
-def _cayley(skews: Any, squared: bool) -> tuple[Any, Any]:
+def _cayley(raw: Any, state_dim: int, squared: bool) -> tuple[Any, Any]:
     """``(I − A)⁻¹ (I + A)`` by elimination: I − A has a positive symmetric part, so no pivot is small.
 
     D rounds, each a few nodes over all matrices; then the same Newton step as in torch.
     """
     op = _operators()
-    dim = int(skews.shape[-1])
+    dim = int(state_dim)
     np = import_module("numpy")
-    like = skews.dtype.numpy()
+    like = raw.dtype.numpy()
+    rank = len(raw.shape) + 1
+    transposing = [*range(rank - 2), rank - 1, rank - 2]
+    skews = _skew(raw, dim, transposing)
     identity = op.Constant(value=import_module("onnx_ir").tensor(np.eye(dim, dtype=like)))
     both = op.Concat(op.Sub(identity, skews), op.Add(identity, skews), axis=-1)  # (..., D, 2D)
     rows, columns = op.Constant(value_ints=[-2]), op.Constant(value_ints=[-1])
@@ -82,9 +85,19 @@ def _cayley(skews: Any, squared: bool) -> tuple[Any, Any]:
         # Row k becomes the divided row; every other row loses its multiple of it.
         step = op.Sub(column, op.Constant(value=import_module("onnx_ir").tensor(unit)))
         both = op.Sub(both, op.MatMul(step, row))
-    raw = op.Slice(both, op.Constant(value_ints=[dim]), op.Constant(value_ints=[2 * dim]), columns)
-    rank = len(skews.shape)
-    turned = op.Transpose(raw, perm=[*range(rank - 2), rank - 1, rank - 2])
-    half, more = (op.CastLike(op.Constant(value_float=number), raw) for number in (0.5, 1.5))
-    rotations = op.Sub(op.Mul(more, raw), op.Mul(half, op.MatMul(raw, op.MatMul(turned, raw))))
+    found = op.Slice(both, op.Constant(value_ints=[dim]), op.Constant(value_ints=[2 * dim]), columns)
+    turned = op.Transpose(found, perm=transposing)
+    half, more = (op.CastLike(op.Constant(value_float=number), found) for number in (0.5, 1.5))
+    rotations = op.Sub(op.Mul(more, found), op.Mul(half, op.MatMul(found, op.MatMul(turned, found))))
     return (op.MatMul(rotations, rotations), rotations) if squared else (rotations, op.Identity(columns))
+
+
+def _skew(raw: Any, dim: int, transposing: list[int]) -> Any:
+    """``A (..., D, D)`` of its entries above the diagonal ``(..., D(D−1)/2)``; a zero after them serves the others."""
+    op, np = _operators(), import_module("numpy")
+    entries = dim * (dim - 1) // 2
+    places = np.full((dim, dim), entries, dtype=np.int64)
+    places[np.triu_indices(dim, 1)] = np.arange(entries)
+    ended = op.Pad(raw, op.Constant(value_ints=[0, 1]), None, op.Constant(value_ints=[-1]))
+    upper = op.Gather(ended, op.Constant(value=import_module("onnx_ir").tensor(places)), axis=-1)
+    return op.Sub(upper, op.Transpose(upper, perm=transposing))

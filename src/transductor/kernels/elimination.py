@@ -1,4 +1,4 @@
-"""Cayley rotations of many small skew matrices at once (Triton)."""
+"""Cayley rotations of many small skew matrices at once, from their free numbers and back to them (Triton)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,28 @@ __all__ = ["cayley_gradients", "cayley_rotations"]
 
 
 @triton.jit
-def cayley_rotations(skews, out, squares, D: tl.constexpr, BLOCK: tl.constexpr):
+def _place(i, j, D: tl.constexpr):
+    """Of entry ``(i, j)``, i < j < D, among the D(D−1)/2 above the diagonal, row by row."""
+    return i * D - i * (i + 1) // 2 + j - i - 1
+
+
+@triton.jit
+def cayley_rotations(raw, out, squares, D: tl.constexpr, BLOCK: tl.constexpr):
     """``(I + A)(I − A)⁻¹ = 2(I − A)⁻¹ − I``, one program per matrix: Gauss–Jordan elimination in place, in float64.
 
     The symmetric part of I − A is the identity, so no pivot vanishes and none is searched for; what that costs in
     digits when A is large, a Newton step for the inverse and one towards the nearest orthogonal matrix bring back.
-    ``squares``, if given, receives the squares of the rotations.
+    A is given by its entries ``raw`` above the diagonal, row by row.  ``squares``, if given, receives the squares of
+    the rotations.
     """
     begin = tl.program_id(0).to(tl.int64) * (D * D)
+    raw += tl.program_id(0).to(tl.int64) * (D * (D - 1) // 2)
     i = tl.arange(0, BLOCK)[:, None]
     j = tl.arange(0, BLOCK)[None, :]
     inner = (i < D) & (j < D)
     eye = (i == j).to(tl.float64)
-    matrix = eye - tl.load(skews + begin + i * D + j, mask=inner, other=0.0).to(tl.float64)
+    upper = tl.load(raw + _place(i, j, D), mask=inner & (i < j), other=0.0)
+    matrix = eye - (upper - tl.trans(upper)).to(tl.float64)
     inverse = matrix
     for k in range(D):
         column = tl.sum(tl.where(j == k, inverse, 0.0), 1)[:, None]
@@ -43,8 +52,12 @@ def cayley_rotations(skews, out, squares, D: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def cayley_gradients(rotations, grads, out, D: tl.constexpr, BLOCK: tl.constexpr, SQUARED: tl.constexpr):
-    """From the gradient G of ``C`` (``SQUARED``: of ``C²``) that of A: ``½ (I + C)ᵀ G (I + C)ᵀ``, in float64."""
+    """From the gradient G of ``C`` (``SQUARED``: of ``C²``) that of A: ``½ (I + C)ᵀ G (I + C)ᵀ``, in float64.
+
+    ``out`` receives the gradient of the entries of A above the diagonal, whose negatives stand below it.
+    """
     begin = tl.program_id(0).to(tl.int64) * (D * D)
+    out += tl.program_id(0).to(tl.int64) * (D * (D - 1) // 2)
     i = tl.arange(0, BLOCK)[:, None]
     j = tl.arange(0, BLOCK)[None, :]
     inner = (i < D) & (j < D)
@@ -56,4 +69,4 @@ def cayley_gradients(rotations, grads, out, D: tl.constexpr, BLOCK: tl.constexpr
     side = (i == j).to(tl.float64) + transposed
     half = 0.5 * tl.dot(side, grad, input_precision="ieee", out_dtype=tl.float64)
     to_skews = tl.dot(half, side, input_precision="ieee", out_dtype=tl.float64)
-    tl.store(out + begin + i * D + j, to_skews, mask=inner)
+    tl.store(out + _place(i, j, D), to_skews - tl.trans(to_skews), mask=inner & (i < j))

@@ -2,6 +2,9 @@
 
 From ``C (I − A) = I + A``: ``dC = ½ (I + C) dA (I + C)``.  So the way back is two products, four for the
 square of C, and no second solve.
+
+It starts from the free numbers of A, not from A: on a GPU, laying out many small skew-symmetric matrices and taking
+their gradient apart again would cost as much as the rotations.
 """
 
 from __future__ import annotations
@@ -14,20 +17,38 @@ from torch import Tensor
 from transductor.kernels.plan import LARGEST_STATE, TRITON_FOUND
 from transductor.kernels.precise import precise_product
 
-__all__ = ["cayley_rotation", "polished"]
+__all__ = ["cayley_rotation", "polished", "skew", "skew_dim"]
 
 
-def cayley_rotation(skews: Tensor, *, squared: bool = False) -> Tensor:
-    """``C = (I + A)(I − A)⁻¹`` of skew-symmetric ``(..., D, D)``: a rotation without eigenvalue −1; or ``C²``, any."""
-    return cast(Tensor, torch.ops.transductor.cayley(skews, squared)[0])
+def skew_dim(state_dim: int) -> int:
+    """Free numbers of a skew-symmetric matrix: d(d−1)/2."""
+    return state_dim * (state_dim - 1) // 2
+
+
+def skew(raw: Tensor, state_dim: int) -> Tensor:
+    """``(..., d(d−1)/2)``, the rows above the diagonal, to skew-symmetric ``(..., d, d)``; ‖A‖_F = √2 ‖raw‖."""
+    rows, columns = torch.triu_indices(state_dim, state_dim, 1, device=raw.device)
+    upper = raw.new_zeros(*raw.shape[:-1], state_dim, state_dim)
+    upper[..., rows, columns] = raw
+    return upper - upper.mT
+
+
+def cayley_rotation(raw: Tensor, state_dim: int, *, squared: bool = False) -> Tensor:
+    """``C = (I + A)(I − A)⁻¹`` with ``A = skew(raw)``: a rotation without eigenvalue −1; or ``C²``, any rotation.
+
+    ``(..., d(d−1)/2)`` to ``(..., d, d)``.
+    """
+    if raw.shape[-1] != skew_dim(state_dim):  # a kernel would read past the end
+        raise ValueError(f"raw must end in dimension {skew_dim(state_dim)}; got {tuple(raw.shape)}")
+    return cast(Tensor, torch.ops.transductor.cayley(raw, state_dim, squared)[0])
 
 
 @torch.library.custom_op("transductor::cayley", mutates_args=())
-def _cayley(skews: Tensor, squared: bool) -> tuple[Tensor, Tensor]:
+def _cayley(raw: Tensor, state_dim: int, squared: bool) -> tuple[Tensor, Tensor]:
     """What is asked for, and C again where that was its square: the gradient needs C."""
-    if _in_triton(skews):
-        return _eliminated(skews, squared=squared)
-    eye = torch.eye(skews.shape[-1], dtype=skews.dtype, device=skews.device)
+    if _in_triton(raw, state_dim):
+        return _eliminated(raw, state_dim, squared=squared)
+    skews, eye = skew(raw, state_dim), torch.eye(state_dim, dtype=raw.dtype, device=raw.device)
     # I + A and (I − A)⁻¹ commute, so one solve from the left suffices; it never meets a singular matrix.
     rotations = polished(torch.linalg.solve_ex(eye - skews, eye + skews)[0]).contiguous()  # LAPACK answers by columns
     return (precise_product(rotations, rotations), rotations) if squared else (rotations, rotations.new_empty(0))
@@ -41,64 +62,66 @@ def polished(rotation: Tensor) -> Tensor:
     return 1.5 * rotation - 0.5 * precise_product(rotation, precise_product(rotation.mT, rotation))
 
 
-def _in_triton(matrices: Tensor) -> bool:
-    return matrices.is_cuda and TRITON_FOUND and matrices.shape[-1] <= LARGEST_STATE and matrices.numel() > 0
+def _in_triton(given: Tensor, state_dim: int) -> bool:
+    """``given`` are raw numbers or matrices; raw numbers of d = 1 are none, but their matrices are some."""
+    return given.is_cuda and TRITON_FOUND and state_dim <= LARGEST_STATE and 0 not in given.shape[:-1]
 
 
-def _eliminated(skews: Tensor, *, squared: bool) -> tuple[Tensor, Tensor]:
+def _eliminated(raw: Tensor, state_dim: int, *, squared: bool) -> tuple[Tensor, Tensor]:
     from transductor.kernels.elimination import cayley_rotations
 
-    given = skews.contiguous()
-    rotations = torch.empty_like(given)
-    squares = torch.empty_like(given) if squared else None
-    _per_matrix(cayley_rotations, given, rotations, squares)
+    rotations = raw.new_empty(*raw.shape[:-1], state_dim, state_dim)
+    squares = torch.empty_like(rotations) if squared else None
+    _per_matrix(cayley_rotations, rotations.shape, raw.contiguous(), rotations, squares)
     return (rotations, rotations.new_empty(0)) if squares is None else (squares, rotations)
 
 
-def _per_matrix(kernel: Any, given: Tensor, *others: Tensor | None, **constants: Any) -> None:
-    """One program for each matrix ``(D, D)`` of ``given``."""
+def _per_matrix(kernel: Any, shape: torch.Size, *operands: Tensor | None, **constants: Any) -> None:
+    """One program for each matrix of ``shape`` ``(..., D, D)``."""
     from transductor.kernels.launch import launch
 
-    dim = given.shape[-1]
+    dim = shape[-1]
     block = max(16, 1 << (dim - 1).bit_length())
-    launch(
-        kernel, (given.numel() // dim**2,), given, *others, D=dim, BLOCK=block, **constants,
-        warps=max(1, block**2 // 512),
-    )  # fmt: skip
+    warps = max(1, block**2 // 512)
+    launch(kernel, (shape[:-2].numel(),), *operands, D=dim, BLOCK=block, **constants, warps=warps)
 
 
 @_cayley.register_fake
-def _(skews: Tensor, squared: bool) -> tuple[Tensor, Tensor]:
-    out = torch.empty_like(skews, memory_format=torch.contiguous_format)
-    return out, torch.empty_like(out) if squared else skews.new_empty(0)
+def _(raw: Tensor, state_dim: int, squared: bool) -> tuple[Tensor, Tensor]:
+    out = raw.new_empty(*raw.shape[:-1], state_dim, state_dim)
+    return out, torch.empty_like(out) if squared else raw.new_empty(0)
 
 
 @torch.library.custom_op("transductor::cayley_backward", mutates_args=())
 def _cayley_backward(rotations: Tensor, grad: Tensor, squared: bool) -> Tensor:
-    """The gradient of the skew matrices, by one kernel."""
+    """The gradient of the raw numbers, by one kernel."""
     from transductor.kernels.elimination import cayley_gradients
 
-    given = rotations.contiguous()
-    out = torch.empty_like(given)
-    _per_matrix(cayley_gradients, given, grad.contiguous(), out, SQUARED=squared)
+    out = _like_raw(rotations)
+    _per_matrix(cayley_gradients, rotations.shape, rotations.contiguous(), grad.contiguous(), out, SQUARED=squared)
     return out
 
 
 @_cayley_backward.register_fake
 def _(rotations: Tensor, grad: Tensor, squared: bool) -> Tensor:
-    return torch.empty_like(rotations, memory_format=torch.contiguous_format)
+    return _like_raw(rotations)
 
 
-def _remember(ctx: Any, inputs: tuple[Tensor, bool], output: tuple[Tensor, Tensor]) -> None:
-    ctx.squared = inputs[1]
+def _like_raw(rotations: Tensor) -> Tensor:
+    return rotations.new_empty(*rotations.shape[:-2], skew_dim(rotations.shape[-1]))
+
+
+def _remember(ctx: Any, inputs: tuple[Tensor, int, bool], output: tuple[Tensor, Tensor]) -> None:
+    ctx.squared = inputs[2]
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(output[1 if ctx.squared else 0])
 
 
-def _differentiate(ctx: Any, grad: Tensor | None, to_rotations: Tensor | None) -> tuple[Tensor | None, None]:
+def _differentiate(ctx: Any, grad: Tensor | None, to_rotations: Tensor | None) -> tuple[Tensor | None, None, None]:
     (rotations,) = ctx.saved_tensors
-    if to_rotations is None and grad is not None and _in_triton(rotations) and not torch.is_grad_enabled():
-        return torch.ops.transductor.cayley_backward(rotations, grad, ctx.squared), None
+    dim = rotations.shape[-1]
+    if to_rotations is None and grad is not None and _in_triton(rotations, dim) and not torch.is_grad_enabled():
+        return torch.ops.transductor.cayley_backward(rotations, grad, ctx.squared), None, None
     if ctx.squared:
         if grad is not None:
             through = precise_product(grad, rotations.mT) + precise_product(rotations.mT, grad)
@@ -106,10 +129,11 @@ def _differentiate(ctx: Any, grad: Tensor | None, to_rotations: Tensor | None) -
     else:
         to_rotations = grad
     if to_rotations is None:
-        return None, None
-    eye = torch.eye(rotations.shape[-1], dtype=rotations.dtype, device=rotations.device)
-    side = (eye + rotations).mT
-    return 0.5 * precise_product(precise_product(side, to_rotations), side), None
+        return None, None, None
+    side = (torch.eye(dim, dtype=rotations.dtype, device=rotations.device) + rotations).mT
+    to_skews = 0.5 * precise_product(precise_product(side, to_rotations), side)
+    rows, columns = torch.triu_indices(dim, dim, 1, device=rotations.device)
+    return (to_skews - to_skews.mT)[..., rows, columns], None, None  # a raw number stands in A twice, once negated
 
 
 _cayley.register_autograd(_differentiate, setup_context=_remember)
@@ -117,7 +141,7 @@ _cayley.register_autograd(_differentiate, setup_context=_remember)
 
 @_cayley.register_vmap
 def _(
-    info: Any, in_dims: tuple[int, None], skews: Tensor, squared: bool
+    info: Any, in_dims: tuple[int, None, None], raw: Tensor, state_dim: int, squared: bool
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, int | None]]:
-    found = torch.ops.transductor.cayley(skews.movedim(in_dims[0], 0), squared)
+    found = torch.ops.transductor.cayley(raw.movedim(in_dims[0], 0), state_dim, squared)
     return found, (0, 0 if squared else None)

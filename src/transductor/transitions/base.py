@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -17,16 +17,43 @@ from transductor.kernels.precise import full_precision
 from transductor.notation import check_positive, working_dtype
 from transductor.transitions.laws import Law
 
-__all__ = ["ChartedFamily", "FamilySpec", "FeatureSource", "Stepper", "TransitionFamily", "matvec"]
+__all__ = ["ChartedFamily", "FamilySpec", "Stepper", "TransitionFamily", "matvec"]
 
-# One step of a stream: state (B, D) and drive, tokens (B) or features (B, F), to the next state (B, D).
-Stepper = Callable[[Tensor, Tensor], Tensor]
+
+@dataclass(frozen=True)
+class Stepper:
+    """One step of a stream: state ``(B, D)`` and drive, tokens ``(B)`` or features ``(B, F)``, to the next ``(B, D)``.
+
+    ``step(state, drive, *kept)`` closes over no tensor that was computed for it: whoever must have these at a certain
+    address replaces ``kept`` by copies.
+    """
+
+    step: Callable[..., Tensor]
+    kept: tuple[Tensor, ...] = ()
+
+    def __call__(self, state: Tensor, drive: Tensor) -> Tensor:
+        """The state after ``drive``."""
+        return self.step(state, drive, *self.kept)
+
+    @classmethod
+    def of_parts(cls, parts: Sequence[Stepper], step: Callable[..., Tensor], *own: Tensor) -> Stepper:
+        """A step that takes the steps of parts: ``step(state, drive, advances, *own)``, each part an ``advance``."""
+        functions, sizes = [part.step for part in parts], [len(part.kept) for part in parts]
+
+        def whole(state: Tensor, drive: Tensor, *kept: Tensor) -> Tensor:
+            given = iter(kept)
+            theirs = [tuple(itertools.islice(given, size)) for size in sizes]
+            return step(state, drive, [cls(*part) for part in zip(functions, theirs, strict=True)], *given)
+
+        return cls(whole, (*itertools.chain.from_iterable(part.kept for part in parts), *own))
 
 
 def matvec(matrices: Tensor, states: Tensor) -> Tensor:
     """``(..., D, E)`` applied to ``(..., E)``."""
     if torch.compiler.is_compiling() and not torch.is_grad_enabled():  # one kernel with the gather of the matrices
         return (matrices * states.unsqueeze(-2)).sum(-1)
+    if matrices.ndim == 3 and states.ndim == 2:  # what decoding does for every token
+        return torch.bmm(matrices, states.unsqueeze(-1)).squeeze(-1)
     return (matrices @ states.unsqueeze(-1)).squeeze(-1)
 
 
@@ -101,9 +128,8 @@ class TransitionFamily(nn.Module, ABC):
     def stepper(self) -> Stepper:
         """One step of a stream with the parameters of now; anything reusable is computed once, here."""
         if self.vocab_size is None:
-            return lambda state, features: matvec(self.matrices(features), state)
-        table = self.table()
-        return lambda state, tokens: matvec(table[tokens], state)
+            return Stepper(lambda state, features: matvec(self.matrices(features), state))
+        return Stepper(lambda state, tokens, table: matvec(table.index_select(0, tokens), state), (self.table(),))
 
     def step_cost(self) -> int:
         """Multiply–adds of one step for one row, given its factors; a family driven by features computes those too."""
@@ -232,9 +258,11 @@ class ChartedFamily(TransitionFamily):
     def stepper(self) -> Stepper:
         """A step through the factors, which cost less than the matrix where there is structure."""
         if self.vocab_size is None:
-            return lambda state, features: self.act(state, *self.factors(self.raw_numbers(features)))
-        factors = self.factors(self.raw_numbers(None))
-        return lambda state, tokens: self.act(state, *(factor[tokens] for factor in factors))
+            return Stepper(lambda state, features: self.act(state, *self.factors(self.raw_numbers(features))))
+        return Stepper(
+            lambda state, tokens, *factors: self.act(state, *[each.index_select(0, tokens) for each in factors]),
+            self.factors(self.raw_numbers(None)),
+        )
 
     def lipschitz_of_chart(self) -> float | None:
         """The chart's Lipschitz constant in the Frobenius norm, where there is one."""

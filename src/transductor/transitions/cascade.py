@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, final
 
@@ -63,21 +63,22 @@ class Cascade(BlockComposite):
 
     def stepper(self) -> Stepper:
         """Parts step on their own and hear their predecessor's previous state."""
-        steppers, dims = [part.stepper() for part in self.families], self.part_dims
-        tables = None if self.vocab_size is None else [self._coupling(i, None) for i in range(len(dims) - 1)]
+        dims = self.part_dims
+        tables = () if self.vocab_size is None else [self._coupling(i, None) for i in range(len(dims) - 1)]
 
-        def step(state: Tensor, drive: Tensor) -> Tensor:
+        def step(state: Tensor, drive: Tensor, advances: Sequence[Stepper], *tables: Tensor) -> Tensor:
             before = state.split(dims, -1)
             after = []
-            for index, (advance, part) in enumerate(zip(steppers, before, strict=True)):
+            for index, (advance, part) in enumerate(zip(advances, before, strict=True)):
                 moved = advance(part, drive)
                 if index:
-                    coupling = self._coupling(index - 1, drive) if tables is None else tables[index - 1][drive]
-                    moved = moved + matvec(coupling, before[index - 1])
+                    i = index - 1
+                    coupling = tables[i].index_select(0, drive) if tables else self._coupling(i, drive)
+                    moved = moved + matvec(coupling, before[i])
                 after.append(moved)
             return torch.cat(after, -1)
 
-        return step
+        return Stepper.of_parts([part.stepper() for part in self.families], step, *tables)
 
     def step_cost(self) -> int:
         """Parts and couplings."""

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import final
 
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
 from transductor.kernels.rotation import cayley_rotation
-from transductor.notation import working_dtype
-from transductor.transitions.base import FeatureSource, Stepper, matvec
 from transductor.transitions.laws import Determinant, Law, Orthogonal
-from transductor.transitions.rotations import SkewFamily, skew
+from transductor.transitions.rotations import SkewFamily
 
 __all__ = ["CayleyTransitions"]
 
@@ -31,27 +28,7 @@ class CayleyTransitions(SkewFamily):
 
     def chart(self, raw: Tensor) -> Tensor:
         """The Cayley transform."""
-        return cayley_rotation(skew(raw, self.state_dim))
-
-    def stepper(self) -> Stepper:
-        """Driven by features, ``A`` is an affine map of them, prepared here: decoding waits for every launch."""
-        source = self.source
-        if (
-            self.feature_dim is None
-            or not isinstance(source, FeatureSource)
-            or type(source.projection) is not nn.Linear
-        ):
-            return super().stepper()
-        dim, projection = self.state_dim, source.projection
-        dtype = working_dtype(projection.weight.dtype)
-        weight = skew(projection.weight.to(dtype).mT, dim).flatten(1).mT.contiguous()
-        offset = skew(projection.bias.to(dtype), dim).flatten()
-
-        def step(state: Tensor, features: Tensor) -> Tensor:
-            skews = functional.linear(features.to(dtype), weight, offset).view(*features.shape[:-1], dim, dim)
-            return matvec(cayley_rotation(skews), state)
-
-        return step
+        return cayley_rotation(raw, self.state_dim)
 
     def laws(self) -> tuple[Law, ...]:
         """A rotation."""

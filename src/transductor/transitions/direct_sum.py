@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import final
 
 import torch
@@ -30,10 +31,13 @@ class DirectSum(BlockComposite):
 
     def stepper(self) -> Stepper:
         """Each part steps on its own."""
-        steppers, dims = [part.stepper() for part in self.families], self.part_dims
-        return lambda state, drive: torch.cat(
-            [step(part, drive) for step, part in zip(steppers, state.split(dims, -1), strict=True)], -1
-        )
+        dims = self.part_dims
+
+        def step(state: Tensor, drive: Tensor, advances: Sequence[Stepper]) -> Tensor:
+            parts = zip(advances, state.split(dims, -1), strict=True)
+            return torch.cat([advance(part, drive) for advance, part in parts], -1)
+
+        return Stepper.of_parts([part.stepper() for part in self.families], step)
 
     def step_cost(self) -> int:
         """The parts' costs add."""

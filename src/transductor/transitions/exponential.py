@@ -7,9 +7,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from transductor.kernels.rotation import polished
+from transductor.kernels.rotation import polished, skew
 from transductor.transitions.laws import Determinant, Law, Orthogonal
-from transductor.transitions.rotations import SkewFamily, skew
+from transductor.transitions.rotations import SkewFamily
 
 __all__ = ["ExponentialTransitions"]
 

@@ -7,7 +7,7 @@ from typing import final
 from torch import Tensor
 
 from transductor.kernels.rotation import cayley_rotation
-from transductor.transitions.rotations import SignedFamily, skew
+from transductor.transitions.rotations import SignedFamily
 
 __all__ = ["OrthogonalTransitions"]
 
@@ -33,4 +33,4 @@ class OrthogonalTransitions(SignedFamily):
 
     def rotation(self, raw: Tensor) -> Tensor:
         """The squared Cayley transform."""
-        return cayley_rotation(skew(raw, self.state_dim), squared=True)
+        return cayley_rotation(raw, self.state_dim, squared=True)

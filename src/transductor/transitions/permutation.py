@@ -63,8 +63,10 @@ class PermutationTransitions(TransitionFamily):
 
     def stepper(self) -> Stepper:
         """A gather."""
-        came_from = self.images.argsort(-1)
-        return lambda state, tokens: state.gather(-1, came_from[tokens])
+        return Stepper(
+            lambda state, tokens, came_from: state.gather(-1, came_from.index_select(0, tokens)),
+            (self.images.argsort(-1),),
+        )
 
     def step_cost(self) -> int:
         """No arithmetic at all: d moves, counted as one each."""

@@ -1,4 +1,4 @@
-"""Maps from skew-symmetric matrices to rotations, and what the families over them have in common."""
+"""What the families of rotations over skew-symmetric matrices have in common."""
 
 from __future__ import annotations
 
@@ -9,23 +9,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from transductor.kernels.rotation import skew_dim
 from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import Determinant, Law, Orthogonal
 
-__all__ = ["SignedFamily", "SkewFamily", "skew", "skew_dim"]
-
-
-def skew_dim(state_dim: int) -> int:
-    """Free numbers of a skew-symmetric matrix: d(d−1)/2."""
-    return state_dim * (state_dim - 1) // 2
-
-
-def skew(raw: Tensor, state_dim: int) -> Tensor:
-    """``(..., d(d−1)/2)`` to skew-symmetric ``(..., d, d)``; ‖A‖_F = √2 ‖raw‖."""
-    rows, columns = torch.triu_indices(state_dim, state_dim, 1, device=raw.device)
-    upper = raw.new_zeros(*raw.shape[:-1], state_dim, state_dim)
-    upper[..., rows, columns] = raw
-    return upper - upper.mT
+__all__ = ["SignedFamily", "SkewFamily"]
 
 
 class SkewFamily(ChartedFamily):

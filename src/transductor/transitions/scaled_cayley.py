@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transductor.kernels.rotation import cayley_rotation
 from transductor.transitions.laws import Law, ScaledOrthogonal
-from transductor.transitions.rotations import SkewFamily, skew
+from transductor.transitions.rotations import SkewFamily
 
 __all__ = ["ScaledCayleyTransitions"]
 
@@ -32,7 +32,7 @@ class ScaledCayleyTransitions(SkewFamily):
 
     def chart(self, raw: Tensor) -> Tensor:
         """Gain times rotation."""
-        return torch.sigmoid(raw[..., -1, None, None]) * cayley_rotation(skew(raw[..., :-1], self.state_dim))
+        return torch.sigmoid(raw[..., -1, None, None]) * cayley_rotation(raw[..., :-1], self.state_dim)
 
     def lipschitz_of_chart(self) -> float | None:
         """d(gC) = dg C + g dC with ‖C‖_F = √d, g ≤ 1, g' ≤ 1/4."""

@@ -7,7 +7,7 @@ from typing import final
 from torch import Tensor
 
 from transductor.kernels.rotation import cayley_rotation
-from transductor.transitions.rotations import SignedFamily, skew
+from transductor.transitions.rotations import SignedFamily
 
 __all__ = ["SignedCayleyTransitions"]
 
@@ -29,4 +29,4 @@ class SignedCayleyTransitions(SignedFamily):
 
     def rotation(self, raw: Tensor) -> Tensor:
         """The Cayley transform."""
-        return cayley_rotation(skew(raw, self.state_dim))
+        return cayley_rotation(raw, self.state_dim)

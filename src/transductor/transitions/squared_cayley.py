@@ -8,7 +8,7 @@ from torch import Tensor
 
 from transductor.kernels.rotation import cayley_rotation
 from transductor.transitions.laws import Determinant, Law, Orthogonal
-from transductor.transitions.rotations import SkewFamily, skew
+from transductor.transitions.rotations import SkewFamily
 
 __all__ = ["SquaredCayleyTransitions"]
 
@@ -27,7 +27,7 @@ class SquaredCayleyTransitions(SkewFamily):
 
     def chart(self, raw: Tensor) -> Tensor:
         """The square of the Cayley transform."""
-        return cayley_rotation(skew(raw, self.state_dim), squared=True)
+        return cayley_rotation(raw, self.state_dim, squared=True)
 
     def laws(self) -> tuple[Law, ...]:
         """A rotation."""

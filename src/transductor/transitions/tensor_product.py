@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import final
 
 import torch
@@ -37,9 +38,10 @@ class TensorProduct(CompositeFamily):
 
     def stepper(self) -> Stepper:
         """``(A ⊗ B) vec(H) = vec(A H Bᵀ)``: both factors act on a small matrix, through their own steppers."""
-        (left, right), (a, b) = [part.stepper() for part in self.families], self.part_dims
+        a, b = self.part_dims
 
-        def step(state: Tensor, drive: Tensor) -> Tensor:
+        def step(state: Tensor, drive: Tensor, advances: Sequence[Stepper]) -> Tensor:
+            left, right = advances
             # Rows are the right factor's states, columns the left's; each acts on its own axis.
             square = state.unflatten(-1, (a, b))
             square = right(square.flatten(0, 1), drive.repeat_interleave(a, 0)).unflatten(0, (-1, a))
@@ -47,7 +49,7 @@ class TensorProduct(CompositeFamily):
             moved: Tensor = left(columns, drive.repeat_interleave(b, 0)).unflatten(0, (-1, b))
             return moved.mT.flatten(-2)
 
-        return step
+        return Stepper.of_parts([part.stepper() for part in self.families], step)
 
     def step_cost(self) -> int:
         """Each factor acts once per state of the other."""

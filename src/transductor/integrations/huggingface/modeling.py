@@ -193,7 +193,7 @@ class RationalTransductorModel(RationalTransductorPreTrainedModel):
             position_ids=position_ids,
             cu_seqlens=cu_seq_lens_q,
             cache=past_key_values,
-            layers=self.config.num_hidden_layers,
+            layers=0 if self.config.attention == "none" else self.config.num_hidden_layers,
         )
         if past_key_values is not None and self.config.attention == "none":
             # Nobody else would fill the other layers: the states are the whole cache.

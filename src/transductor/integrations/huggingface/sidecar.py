@@ -1,9 +1,9 @@
 """State tracking beside a pretrained decoder: attached, trained, saved on its own, and taken away again.
 
 A hook before the decoder computes the states of a rational head from what the decoder is called with, and hands them
-down among the keyword arguments; a hook before each layer adds their projection to the stream.  The projections start
-at zero, so attaching changes nothing, to the bit.  Hooks find the sidecar through the module they are called with:
-copies, and PEFT, which puts another module in its place, are followed.
+down among the keyword arguments; each layer, before its own ``forward``, adds their projection to the stream.  The
+projections start at zero, so attaching changes nothing, to the bit.  The hook finds the sidecar through the module it
+is called with: copies, and PEFT, which puts another module in its place, are followed.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class Sidecar(nn.Module):
         depth: How many layers the host has.
         layers: Which of them receive the state.
         token_classes: ``(V,)``, the letter of the head that each token of the host stands for.
+
+    ``reads_features`` says whether the head is driven by the host's input embeddings.
     """
 
     token_classes: Tensor | None
@@ -58,12 +60,8 @@ class Sidecar(nn.Module):
         assert self.injection.projections is not None
         nn.init.zeros_(self.injection.projections.weight)
         self.depth, self.layers = depth, layers
+        self.reads_features = head.transitions.feature_dim is not None
         self.register_buffer("token_classes", token_classes)
-
-    @property
-    def reads_features(self) -> bool:
-        """Whether the head is driven by the host's input embeddings."""
-        return self.rational_head.transitions.feature_dim is not None
 
     def forward(
         self,
@@ -76,7 +74,7 @@ class Sidecar(nn.Module):
     ) -> Inject:
         """``inject(slot, stream)`` for tokens ``(B, T)`` or embeddings ``(B, T, F)``; see :func:`stream_states`."""
         if self.token_classes is not None:
-            drive = self.token_classes[drive]
+            drive = self.token_classes.take(drive.long())
         states = stream_states(
             self.rational_head,
             drive,
@@ -115,7 +113,7 @@ class _BeforeDecoder:
                 "these are; attach head_for(model), which reads embeddings, to call the model with inputs_embeds"
             )
         else:
-            drive = tokens.view(-1, tokens.shape[-1])
+            drive = tokens if tokens.ndim == 2 else tokens.view(-1, tokens.shape[-1])
         kwargs[_INJECT] = sidecar(
             drive,
             attention_mask=kwargs.get("attention_mask"),
@@ -143,22 +141,30 @@ def _cache(base: Any, kwargs: dict[str, Any]) -> Cache | None:
     return cache
 
 
-class _BeforeLayer:
-    """Adds the term of one layer to the stream; ``slot`` is its place among the projections, None for none."""
+class _InsteadOfForward:
+    """Adds the term of one layer to the stream and goes on; ``slot`` is its place among the projections, None for none.
 
-    def __init__(self, slot: int | None) -> None:
+    It stands in the place of the layer's ``forward``: a hook on every layer would cost a decoded token more than the
+    sums themselves.  Copied with its layer, it belongs to the copy.
+    """
+
+    def __init__(self, layer: nn.Module, slot: int | None) -> None:
         self.slot = slot
+        self.forward = layer.forward
+        self.before = layer.__dict__.get("forward")  # somebody may have stood there already, as Accelerate does
 
-    def __call__(
-        self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        inject: Inject | None = kwargs.pop(_INJECT, None)
-        if inject is None or self.slot is None:
-            return None
-        if args:
-            return (inject(self.slot, args[0]), *args[1:]), kwargs
-        kwargs["hidden_states"] = inject(self.slot, kwargs["hidden_states"])
-        return args, kwargs
+    def __call__(self, *args: Any, rational_inject: Inject | None = None, **kwargs: Any) -> Any:
+        if rational_inject is not None and self.slot is not None:
+            if args:
+                return self.forward(rational_inject(self.slot, args[0]), *args[1:], **kwargs)
+            kwargs["hidden_states"] = rational_inject(self.slot, kwargs["hidden_states"])
+        return self.forward(*args, **kwargs)
+
+    def leave(self, layer: nn.Module) -> None:
+        """Give the layer its ``forward`` back."""
+        del layer.__dict__["forward"]
+        if self.before is not None:
+            layer.__dict__["forward"] = self.before
 
 
 def head_for(model: Any, *, state_dim: int = 32, family: str = "orthogonal") -> RationalHead:
@@ -228,7 +234,7 @@ def fasten(host: Host, sidecar: Sidecar) -> None:
     host.base.register_forward_pre_hook(_BeforeDecoder(host.argument_names), with_kwargs=True)
     for index, layer in enumerate(host.layers):
         slot = sidecar.layers.index(index) if index in sidecar.layers else None
-        layer.register_forward_pre_hook(_BeforeLayer(slot), with_kwargs=True)
+        layer.__dict__["forward"] = _InsteadOfForward(layer, slot)
 
 
 def detach(model: Any) -> Sidecar:
@@ -240,11 +246,18 @@ def detach(model: Any) -> Sidecar:
             f"the sidecar belongs to a PEFT adapter (modules_to_save={[NAME]}): take the model out of it with "
             "merge_and_unload() or unload() first"
         )
+    standing = [each for layer in host.layers if isinstance(each := layer.__dict__.get("forward"), _InsteadOfForward)]
+    if len(standing) < len(host.layers):
+        raise ValueError(
+            "something else has replaced the forward of the layers since the sidecar was attached, as Accelerate's "
+            "dispatch_model does: undo that first (accelerate.hooks.remove_hook_from_submodules)"
+        )
     delattr(host.base, NAME)
-    for module in (host.base, *host.layers):
-        for number, hook in list(module._forward_pre_hooks.items()):
-            if isinstance(hook, _BeforeDecoder | _BeforeLayer):
-                del module._forward_pre_hooks[number], module._forward_pre_hooks_with_kwargs[number]
+    hooks = host.base._forward_pre_hooks
+    for number in [number for number, hook in hooks.items() if isinstance(hook, _BeforeDecoder)]:
+        del hooks[number], host.base._forward_pre_hooks_with_kwargs[number]
+    for layer, each in zip(host.layers, standing, strict=True):
+        each.leave(layer)
     return sidecar
 
 

@@ -1,118 +1,243 @@
 """States of a rational head inside a Hugging Face forward pass: padding, packed documents, and their cache.
 
-The state after every cached token is kept in one more layer of the cache, made of the same layer classes as the keys
-and values beside it.  So whatever happens to a cache (beam search reorders it, assisted decoding crops it, a static one
-is written in place inside a compiled graph) happens to the states, exactly.
+States are kept in one more layer of the cache, made of the same layer classes as the keys and values beside it.  So
+whatever happens to a cache (beam search reorders it, assisted decoding crops it, a static one is written in place
+inside a compiled graph) happens to the states, exactly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import (
-    Cache,
-    DynamicLayer,
-    DynamicSlidingWindowLayer,
-    StaticLayer,
-    StaticSlidingWindowLayer,
-)
+from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer, StaticLayer
 
 from transductor.heads import HeadState, RationalHead
 from transductor.heads.rational import FEW_STEPS
 from transductor.notation import readable
 from transductor.transitions import Stepper
 
-__all__ = [
-    "StateLayer",
-    "StaticStateLayer",
-    "StaticWindowedStateLayer",
-    "WindowedStateLayer",
-    "real_tokens",
-    "state_layer",
-    "stream_states",
-]
+__all__ = ["StateLayer", "StaticStateLayer", "WindowedStateLayer", "real_tokens", "state_layer", "stream_states"]
+
+# So many states of single tokens wait until they are joined to the others: each takes more room alone.
+_JOINED_TOGETHER = 64
 
 
 class _Stepping:
     """Keeps how to take a step, from the parameters of the first, until the cache begins anew."""
 
-    stepper: Stepper | None = None
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.stepper: Stepper | None = None
+        self.steps_plainly = False  # whether a step of the head is the stepper's and nothing else
+
+    def prepare(self, head: RationalHead) -> Stepper:
+        """How to take a step, found once: the parameters stay as they are while a cache lasts."""
+        if self.stepper is None:
+            self.stepper = head.transitions.stepper()
+            self.steps_plainly = _steps_plainly(head)
+        return self.stepper
 
     def reset(self) -> None:
         """Forget the states and the parameters."""
-        self.stepper = None
+        self.stepper, self.steps_plainly = None, False
         super().reset()  # type: ignore[misc]
 
 
-class StateLayer(_Stepping, DynamicLayer):  # type: ignore[misc]
-    """States ``(B, 1, t, D)`` of all cached tokens, as if they were keys; grows, and can be cropped."""
+def _steps_plainly(head: RationalHead) -> bool:
+    return type(head).advance is RationalHead.advance
 
-    def previous(self, start: Any) -> Tensor:
-        """The state ``(B, D)`` after the last cached token; ``start (D)`` before the first."""
-        found: Tensor = self.keys[:, 0, -1] if self.get_seq_length() > 0 else start
-        return found
+
+class StateLayer(_Stepping, DynamicLayer):  # type: ignore[misc]
+    """States ``(B, 1, t, D)`` of all cached tokens, as if they were keys; grows, and can be cropped.
+
+    The states of decoded tokens wait in a list and are joined to the others when somebody asks for all of them: beam
+    search and assisted decoding do, a single stream does not.
+    """
+
+    def __init__(self) -> None:
+        self._joined: Tensor | None = None
+        self._waiting: list[Tensor] = []  # (B, D) each
+        super().__init__()
+
+    @property
+    def keys(self) -> Tensor | None:
+        """All states, ``(B, 1, t, D)``."""
+        if self._waiting:
+            joined, waiting = self._joined, torch.stack(self._waiting, 1).unsqueeze(1)
+            self.keys = waiting if joined is None else torch.cat((joined, waiting), -2)
+        return self._joined
+
+    @keys.setter
+    def keys(self, states: Tensor | None) -> None:
+        self._joined, self._waiting = states, []
+
+    @property
+    def values(self) -> Tensor | None:
+        """As many, of no width."""
+        keys = self.keys
+        return None if keys is None else keys[..., :0]
+
+    @values.setter
+    def values(self, states: Tensor | None) -> None:
+        """Nothing to keep."""
+
+    def get_seq_length(self) -> int:
+        """How many states."""
+        return len(self._waiting) + (0 if self._joined is None else self._joined.shape[-2])
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a state."""
+        return self.get_seq_length() > 0
+
+    def previous(self) -> Tensor:
+        """The state ``(B, D)`` after the last cached token."""
+        if self._waiting:
+            return self._waiting[-1]
+        assert self._joined is not None
+        return self._joined[:, 0, -1]
+
+    def append(self, states: Tensor) -> None:
+        """Add the states ``(B, n, D)`` of the next tokens."""
+        keys, before = states.detach().unsqueeze(1), self.keys
+        self.keys = keys if before is None else torch.cat((before, keys), -2)
+        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
+
+    def append_one(self, state: Tensor) -> None:
+        """Add the state ``(B, D)`` of one more token, without gradient."""
+        if torch.compiler.is_compiling():  # where the length of a list is a constant
+            self.append(state.unsqueeze(1))
+        else:
+            self._waiting.append(state)
+            if len(self._waiting) == _JOINED_TOGETHER:
+                self.keys = self.keys
+
+
+class WindowedStateLayer(_Stepping, DynamicSlidingWindowLayer):  # type: ignore[misc]
+    """The same beside sliding windows only: as many states are kept as the longest window has keys."""
+
+    begun = StateLayer.begun
+
+    def previous(self) -> Tensor:
+        """The state ``(B, D)`` after the last cached token."""
+        last: Tensor = self.keys[:, 0, -1]
+        return last
 
     def append(self, states: Tensor) -> None:
         """Add the states ``(B, n, D)`` of the next tokens."""
         keys = states.detach().unsqueeze(1)
         self.update(keys, keys[..., :0])
 
-
-class WindowedStateLayer(_Stepping, DynamicSlidingWindowLayer):  # type: ignore[misc]
-    """The same beside sliding windows only: as many states are kept as the longest window has keys."""
-
-    previous = StateLayer.previous
-    append = StateLayer.append
+    def append_one(self, state: Tensor) -> None:
+        """Add the state ``(B, D)`` of one more token."""
+        self.append(state.unsqueeze(1))
 
 
 class StaticStateLayer(_Stepping, StaticLayer):  # type: ignore[misc]
-    """States ``(B, 1, length, D)`` written in place at fixed addresses."""
+    """The last state alone, ``(B, 1, 1, D)``, written in place at a fixed address: a static cache is never cropped.
 
-    append = StateLayer.append
+    What a step reads stays at its address too, when the cache begins anew: a captured graph would otherwise copy it
+    before every token.
 
-    def previous(self, start: Any) -> Tensor:
-        """The state ``(B, D)`` after the last cached token; ``start (D)`` before the first."""
-        found: Tensor = start
-        if self.is_initialized:
-            last = (self.cumulative_length - 1).clamp_min(0).view(1)
-            found = self.keys[:, 0].index_select(1, last).squeeze(1).where(self.cumulative_length > 0, start)
-        return found
+    Args:
+        max_cache_len: How many tokens the cache has room for.
+        alone: Whether the cache has no other layer, which could count the tokens.
+    """
+
+    def __init__(self, max_cache_len: int, *, alone: bool) -> None:
+        super().__init__(max_cache_len=max_cache_len)
+        self.alone = alone
+        self.begun = self.prepared = False
+
+    def prepare(self, head: RationalHead) -> Stepper:
+        """How to take a step, found once, at the addresses of the last time."""
+        if self.stepper is None or not self.prepared:
+            fresh, before = head.transitions.stepper(), self.stepper
+            if torch.compiler.is_compiling():  # a graph cannot say where a tensor stays
+                return fresh
+            if before is not None and _can_hold(before.kept, fresh.kept):
+                for old, new in zip(before.kept, fresh.kept, strict=True):
+                    old.copy_(new)
+                self.stepper = replace(fresh, kept=before.kept)
+            else:
+                owned = {each.untyped_storage().data_ptr() for each in (*head.parameters(), *head.buffers())}
+                kept = [each.clone() if each.untyped_storage().data_ptr() in owned else each for each in fresh.kept]
+                for each in kept:
+                    torch._dynamo.mark_static_address(each)
+                self.stepper = replace(fresh, kept=tuple(kept))
+            self.prepared, self.steps_plainly = True, _steps_plainly(head)
+        return self.stepper
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Make room for one state."""
+        longest = self.get_max_length()
+        self.max_cache_len = 1
+        super().lazy_initialization(key_states, value_states)
+        self.max_cache_len = longest
+
+    def previous(self) -> Tensor:
+        """The state ``(B, D)`` after the last cached token."""
+        last: Tensor = self.keys[:, 0, 0]
+        return last
+
+    def append(self, states: Tensor) -> None:
+        """Keep the last of the states ``(B, n, D)`` of the next tokens."""
+        if states.shape[1]:
+            self._keep(states[:, -1].detach(), states.shape[1])
+
+    def append_one(self, state: Tensor) -> None:
+        """Keep the state ``(B, D)`` of one more token."""
+        self._keep(state, 1)
+
+    def _keep(self, state: Tensor, tokens: int) -> None:
+        kept = state[:, None, None]
+        if not self.is_initialized:
+            self.lazy_initialization(kept, kept[..., :0])
+        self.keys.copy_(kept)
+        if self.alone:
+            self.cumulative_length.add_(tokens)
+        self.begun = True
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Pick rows anew, in place."""
+        if self.begun:
+            self.keys.copy_(self.keys.index_select(0, beam_idx.to(self.keys.device)))
+
+    def reset(self) -> None:
+        """Forget the state and the parameters, and keep their places."""
+        self.begun = self.prepared = self.steps_plainly = False
+        StaticLayer.reset(self)
 
 
-class StaticWindowedStateLayer(_Stepping, StaticSlidingWindowLayer):  # type: ignore[misc]
-    """The same beside static sliding windows only: the states of the longest window, the last one at the end."""
-
-    append = StateLayer.append
-
-    def previous(self, start: Any) -> Tensor:
-        """The state ``(B, D)`` after the last cached token; ``start (D)`` before the first."""
-        full = self.is_initialized and self.get_seq_length() >= self.max_cache_len
-        found: Tensor = self.keys[:, 0, -1] if full else StaticStateLayer.previous(self, start)
-        return found
+def _can_hold(old: tuple[Tensor, ...], new: tuple[Tensor, ...]) -> bool:
+    """Whether the numbers of the new tensors can be written into the old ones."""
+    return len(old) == len(new) and all(
+        (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device)
+        and (torch.is_inference_mode_enabled() or not a.is_inference())
+        for a, b in zip(old, new, strict=True)
+    )
 
 
-AnyStateLayer = StateLayer | WindowedStateLayer | StaticStateLayer | StaticWindowedStateLayer
+AnyStateLayer = StateLayer | WindowedStateLayer | StaticStateLayer
 
 
 def state_layer(cache: Cache, layers: int) -> AnyStateLayer:
     """The layer of ``cache`` that holds the states; added behind its ``layers`` layers when first asked for."""
     if not isinstance(cache, Cache):
         raise TypeError(f"past_key_values must be a transformers Cache; got {type(cache).__name__}")
-    if cache.layers and isinstance(cache.layers[-1], AnyStateLayer):
-        return cache.layers[-1]
+    if cache.layers and isinstance(cache.layers[-1], _Stepping):
+        return cast(AnyStateLayer, cache.layers[-1])
     if cache.layer_class_to_replicate is not None:  # a cache that grows as layers come must not grow past ours
         while len(cache.layers) < layers:
             cache.layers.append(cache.layer_class_to_replicate())
     windows = [layer.sliding_window for layer in cache.layers if isinstance(layer, DynamicSlidingWindowLayer)]
     added: AnyStateLayer
     if any(isinstance(layer, StaticLayer) for layer in cache.layers):
-        longest = cache.get_max_length()
-        added = StaticStateLayer(max_cache_len=longest)
-        if all(isinstance(layer, StaticSlidingWindowLayer) for layer in cache.layers):
-            added = StaticWindowedStateLayer(max_cache_len=longest, sliding_window=longest)
+        added = StaticStateLayer(cache.get_max_length(), alone=layers == 0)
     elif windows and len(windows) == len(cache.layers):
         added = WindowedStateLayer(sliding_window=max(windows))
         added.record_past = any(layer.record_past for layer in cache.layers)  # assisted decoding will crop it
@@ -188,37 +313,30 @@ def stream_states(
         states = head(rows, mask=mask, cu_seqlens=cu_seqlens)
         return states.view(*drive.shape[:2], -1)
     layer = state_layer(cache, layers)
-    past = layer.get_seq_length()
-    one_real = time == 1 and not (isinstance(past, int) and past == 0)  # a generated token is never padding
-    mask = None if one_real else real_tokens(attention_mask, time, past)
-    if one_real and mask is None and layer.stepper is not None and _steps_plainly(head, drive):
-        # What `advance` does for one token, without its checks: every decoded token comes this way.
-        before = layer.previous(None if isinstance(layer, DynamicLayer) else head.initial_state())
-        states = layer.stepper(before, drive[:, 0]).unsqueeze(1)
-        layer.append(states)
-        return states
-    start = head.initial_state()
-    before = layer.previous(start).to(start.dtype)
-    if time > FEW_STEPS or torch.is_grad_enabled():
-        states = head(drive, initial_state=before, mask=mask)
-        if isinstance(layer, StaticLayer) and layer.stepper is None and not torch.is_grad_enabled():
-            layer.stepper = head.transitions.stepper()  # a compiled step that found none would be compiled twice
-    else:
-        if layer.stepper is None:  # the parameters stay as they are while a cache lasts
-            layer.stepper = head.transitions.stepper()
-        stream = HeadState(before.expand(drive.shape[0], -1), layer.stepper, None)
-        states = head.advance(drive, stream, mask=mask)[0]
-    layer.append(states[..., : head.state_dim])
-    return states
-
-
-def _steps_plainly(head: RationalHead, drive: Tensor) -> bool:
-    """Whether one step of ``head`` is one call of its stepper and nothing else."""
-    return (
-        type(head).advance is RationalHead.advance
+    if (
+        time == 1
+        and layer.steps_plainly
+        and layer.begun
         and not torch.is_grad_enabled()
         and not torch.is_autocast_enabled(drive.device.type)
-    )
+    ):
+        # What `advance` does for one token, without its checks: every decoded token comes this way, none is padding.
+        assert layer.stepper is not None
+        state = layer.stepper(layer.previous(), drive.squeeze(1))
+        layer.append_one(state)
+        return state.unsqueeze(1)
+    mask = None if time == 1 and layer.begun else real_tokens(attention_mask, time, cache.get_seq_length())
+    start = head.initial_state()
+    before = layer.previous().to(start.dtype) if layer.begun else start
+    if time > FEW_STEPS or torch.is_grad_enabled():
+        states = head(drive, initial_state=before, mask=mask)
+    else:
+        stream = HeadState(before.expand(drive.shape[0], -1), layer.prepare(head), None)
+        states = head.advance(drive, stream, mask=mask)[0]
+    layer.append(states[..., : head.state_dim])
+    if isinstance(layer, StaticStateLayer) and not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
+        layer.prepare(head)  # a compiled step that was not prepared would be compiled twice
+    return states
 
 
 def _boundaries(position_ids: Tensor) -> Tensor | None:

@@ -1,0 +1,171 @@
+"""The layer of a cache that holds the states of a head: it grows, is cropped, stays at its address."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+from transformers import DynamicCache, StaticCache
+
+from tests.comparison import assert_same
+from tests.integrations.tiny_hosts import logits, some_tokens, with_sidecar
+from transductor import RationalHead
+from transductor.integrations.huggingface.sidecar import attach, detach, sidecar_of
+from transductor.integrations.huggingface.streaming import StateLayer, StaticStateLayer
+from transductor.transitions import CayleyTransitions, DenseTransitions, PermutationTransitions
+
+DIM = 3
+
+
+def decoded(model, tokens, cache, prompt=4):
+    """Logits of a prompt, then token by token."""
+    with torch.no_grad():
+        parts = [model(tokens[:, :prompt], past_key_values=cache).logits]
+        parts += [model(token, past_key_values=cache).logits for token in tokens[:, prompt:].split(1, 1)]
+    return torch.cat(parts, 1)
+
+
+def grown(rows=2, prompt=2, single=5):
+    """A layer that was given ``prompt`` states at once and ``single`` one by one, and all of them."""
+    states = torch.randn(rows, prompt + single, DIM)
+    layer = StateLayer()
+    layer.append(states[:, :prompt])
+    for time in range(prompt, prompt + single):
+        layer.append_one(states[:, time])
+    return layer, states
+
+
+class TestGrowing:
+    @pytest.mark.parametrize("single", [0, 1, 5, 63, 64, 65, 200])
+    def test_states_of_single_tokens_are_joined_when_asked_for(self, single):
+        layer, states = grown(single=single)
+        assert layer.get_seq_length() == 2 + single
+        assert torch.equal(layer.previous(), states[:, -1])
+        assert torch.equal(layer.keys[:, 0], states)
+        assert layer.values.shape == (2, 1, 2 + single, 0)
+
+    def test_few_wait(self):
+        layer, _ = grown(single=200)
+        assert len(layer._waiting) < 64
+
+    def test_cropped_reordered_repeated_selected(self):
+        layer, states = grown()
+        layer.crop(-3)
+        assert torch.equal(layer.previous(), states[:, -4])
+        layer.append_one(states[:, 0])
+        layer.reorder_cache(torch.tensor([1, 1]))
+        assert torch.equal(layer.previous(), states[[1, 1], 0])
+        layer.append_one(states[:, 1])
+        layer.batch_repeat_interleave(2)
+        assert torch.equal(layer.previous(), states[[0, 0, 1, 1], 1])
+        layer.batch_select_indices(torch.tensor([3]))
+        assert torch.equal(layer.previous(), states[[1], 1])
+        assert layer.get_seq_length() == 6
+        layer.crop(-6)
+        assert not layer.begun
+
+    def test_forgotten(self):
+        layer, _ = grown()
+        layer.keys = None
+        assert not layer.begun
+        assert layer.get_seq_length() == 0
+
+
+def static_layer(model, cache, tokens):
+    with torch.no_grad():
+        model(tokens, past_key_values=cache)
+    layer = cache.layers[-1]
+    assert isinstance(layer, StaticStateLayer)
+    return layer
+
+
+def with_head(head):
+    model = with_sidecar("llama")
+    detach(model)
+    attach(model, head)
+    torch.nn.init.normal_(sidecar_of(model).injection.projections.weight, std=0.3)
+    return model
+
+
+HEADS = {
+    "a rotation": lambda: RationalHead(CayleyTransitions(state_dim=DIM, vocab_size=64)),
+    "its own parameters": lambda: RationalHead(DenseTransitions(state_dim=DIM, vocab_size=64)),
+    "no parameters": lambda: RationalHead(PermutationTransitions(permutations=[(1, 2, 0), (1, 0, 2)] * 32)),
+    "features": lambda: RationalHead(CayleyTransitions(state_dim=DIM, feature_dim=32)),
+}
+
+
+class TestStatic:
+    @pytest.mark.parametrize("name", HEADS)
+    def test_what_a_step_reads_stays_where_it_is(self, name):
+        """A captured graph reads addresses: a new beginning writes new numbers into the old places."""
+        model, tokens = with_head(HEADS[name]()), some_tokens(2, 12)
+        cache = StaticCache(config=model.config, max_cache_len=12)
+        layer = static_layer(model, cache, tokens[:, :4])
+        places = [tensor.data_ptr() for tensor in (layer.keys, *layer.stepper.kept)]
+        cache.reset()
+        with torch.no_grad():
+            for parameter in sidecar_of(model).rational_head.parameters():
+                parameter.normal_()
+        assert_same(decoded(model, tokens, cache), logits(model, tokens))
+        assert [tensor.data_ptr() for tensor in (layer.keys, *layer.stepper.kept)] == places
+
+    @pytest.mark.parametrize("name", HEADS)
+    def test_no_parameter_is_written_to(self, name):
+        """Not even if a step reads a parameter as it is, and the head is exchanged while the cache stays."""
+        model, tokens = with_head(HEADS[name]()), some_tokens(1, 6)
+        cache = StaticCache(config=model.config, max_cache_len=8)
+        static_layer(model, cache, tokens)
+        first = detach(model)
+        before = {key: value.clone() for key, value in first.state_dict().items()}
+        other = HEADS[name]()
+        attach(model, other)
+        torch.nn.init.normal_(sidecar_of(model).injection.projections.weight, std=0.3)
+        cache.reset()
+        assert_same(decoded(model, tokens, cache), logits(model, tokens))
+        assert all(torch.equal(value, before[key]) for key, value in first.state_dict().items())
+
+    def test_a_head_of_another_kind_finds_places_of_its_own(self):
+        model, tokens = with_head(HEADS["a rotation"]()), some_tokens(1, 8)
+        cache = StaticCache(config=model.config, max_cache_len=8)
+        static_layer(model, cache, tokens[:, :4])
+        detach(model)
+        attach(model, HEADS["features"]())
+        torch.nn.init.normal_(sidecar_of(model).injection.projections.weight, std=0.3)
+        cache.reset()
+        assert_same(decoded(model, tokens, cache), logits(model, tokens))
+
+    def test_after_inference_mode(self):
+        model, tokens = with_head(HEADS["a rotation"]()), some_tokens(1, 8)
+        cache = StaticCache(config=model.config, max_cache_len=8)
+        with torch.inference_mode():
+            model(tokens[:, :4], past_key_values=cache)
+        prepared = cache.layers[-1]
+        prepared.begun = prepared.prepared = False  # a reset would write to the host's tensors, which is forbidden
+        prepared.prepare(sidecar_of(model).rational_head)
+        assert not any(tensor.is_inference() for tensor in prepared.stepper.kept)
+
+    def test_one_state_is_kept_and_rows_are_picked_in_place(self):
+        model, tokens = with_sidecar("llama"), some_tokens(2, 9)
+        cache = StaticCache(config=model.config, max_cache_len=9)
+        layer = static_layer(model, cache, tokens)
+        assert layer.keys.shape == (2, 1, 1, 6)
+        kept, place = layer.keys.clone(), layer.keys.data_ptr()
+        layer.reorder_cache(torch.tensor([1, 1]))
+        assert torch.equal(layer.keys, kept[[1, 1]])
+        assert layer.keys.data_ptr() == place
+
+    @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2"])
+    def test_longer_than_a_window(self, family):
+        model, tokens = with_sidecar(family), some_tokens(2, 30)
+        cache = StaticCache(config=model.config, max_cache_len=30)
+        assert_same(decoded(model, tokens, cache), logits(model, tokens))
+
+
+def test_a_long_stream_is_the_parallel_pass():
+    model, tokens = with_sidecar("llama"), some_tokens(2, 100)
+    cache = DynamicCache(config=model.config)
+    assert_same(decoded(model, tokens, cache), logits(model, tokens))
+    assert cache.layers[-1].keys.shape == (2, 1, 100, 6)
