@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -304,7 +305,7 @@ MARKS = {"training": 3, "decoding": 2, "decoding, static cache": 2, "each token 
 
 
 def picture(record: Record, path: Path) -> Path:
-    """What each sidecar adds, a dot for every turn."""
+    """What each sidecar adds, a dot for every turn; turns far above the others are counted at the top."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -318,9 +319,15 @@ def picture(record: Record, path: Path) -> Path:
         figure, axes = plt.subplots(rows, 2, figsize=(12.5, 4.4 * rows), layout="constrained", squeeze=False)
         for axis, (name, part) in zip(axes.flat, parts.items(), strict=False):
             named = [one for one in part if one != "bare"]
+            everything = sorted(100 * value for one in named for value in part[one]["added_turn_by_turn"])
+            top = 1.3 * max(everything[-1 - len(everything) // 10], 2 * MARKS[name])
+            axis.set_ylim(min(-0.1 * top, 1.1 * everything[0]), top)
             for place, one in enumerate(named):
                 added = [100 * value for value in part[one]["added_turn_by_turn"]]
                 axis.plot([place] * len(added), added, "o", color="#1f5fbf", alpha=0.35)
+                above = sum(value > top for value in added)
+                if above:
+                    axis.text(place, 0.95 * top, f"{above} above", ha="center", va="top", color="0.4", fontsize="small")
                 axis.plot([place - 0.25, place + 0.25], [100 * part[one]["added"]] * 2, color="#1f5fbf", lw=3)
             axis.axhline(0, color="0.3", lw=1)
             axis.axhline(MARKS[name], color="#d1495b", lw=1.5, ls="--")
@@ -328,7 +335,7 @@ def picture(record: Record, path: Path) -> Path:
             axis.text(1.01, MARKS[name], f"{MARKS[name]} %", color="#d1495b", va="center", transform=at_the_edge)
             axis.set_xticks(
                 range(len(named)),
-                [one.replace("es of", "es\nof").replace("d b", "d\nb").replace(" per", "\nper") for one in named],
+                [textwrap.fill(one, 9, break_long_words=False) for one in named],
             )
             axis.set_xlim(-0.6, len(named) - 0.4)
             unit = "a step" if name == "training" else "a token"

@@ -19,7 +19,10 @@ from transductor.integrations.huggingface.hosts import HOSTS
 from transductor.integrations.huggingface.sidecar import attach, head_for, sidecar_of
 from transductor.transitions import CayleyTransitions, OrthogonalTransitions
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
+    pytest.mark.filterwarnings("default"),  # torch's compiler warns of torch's own deprecations, and of TF32
+]
 
 GREEDY = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
 
