@@ -66,9 +66,7 @@ class StateLayer(_Stepping, DynamicLayer):  # type: ignore[misc]
     @property
     def keys(self) -> Tensor | None:
         """All states, ``(B, 1, t, D)``."""
-        if self._waiting:
-            joined, waiting = self._joined, torch.stack(self._waiting, 1).unsqueeze(1)
-            self.keys = waiting if joined is None else torch.cat((joined, waiting), -2)
+        self._join()
         return self._joined
 
     @keys.setter
@@ -114,7 +112,12 @@ class StateLayer(_Stepping, DynamicLayer):  # type: ignore[misc]
         else:
             self._waiting.append(state)
             if len(self._waiting) == _JOINED_TOGETHER:
-                self.keys = self.keys
+                self._join()
+
+    def _join(self) -> None:
+        if self._waiting:
+            joined, waiting = self._joined, torch.stack(self._waiting, 1).unsqueeze(1)
+            self.keys = waiting if joined is None else torch.cat((joined, waiting), -2)
 
 
 class WindowedStateLayer(_Stepping, DynamicSlidingWindowLayer):  # type: ignore[misc]
