@@ -1,8 +1,10 @@
 """What a sidecar costs its host: a GPT-2 of 124 million parameters on a GPU, trained and decoding, bare and attached.
 
-Everybody takes turns within one run, nobody always second.  Decoding is measured three ways: as Python calls the model,
-all sidecars on one and the same host; compiled with a static cache, a stream of tokens that nobody waits for; and the
-same with every token waited for, so that the time of the processor is not hidden behind that of the GPU.
+Everybody takes turns within one run, nobody always second.  Decoding is measured as users do it, with ``generate`` and
+a streamer that looks at the clock whenever it is given a token: with the cache that grows, where Python calls the
+model, all sidecars on one and the same host; and with a static cache, where ``generate`` compiles it, on hosts that
+share their weights, beside a second bare one, which shows how much equal hosts differ.  Last, the compiled model in
+a loop that waits for no token, which is the time of the GPU alone.
 
 Writes ``benchmarks/results/sidecar_cost_cuda.json`` and ``sidecar_cost_cuda.png``.  Usage:
 ``python benchmarks/sidecar_cost.py [--quick] [--output FOLDER]``; ``--quick`` is a small host for a machine without a
@@ -12,19 +14,22 @@ GPU, not compiled, whose figures say nothing.
 from __future__ import annotations
 
 import argparse
+import copy
 import gc
 import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel, StaticCache
+from transformers import GPT2Config, GPT2LMHeadModel, StaticCache
+from transformers.generation.streamers import BaseStreamer
 
 from transductor import RationalHead
 from transductor.integrations.huggingface import attach, detach, head_for, sidecar_of
@@ -47,9 +52,11 @@ class Sizes:
     steps_per_turn: int = 4
     turns: int = 8
     prompt: int = 128
-    generated: int = 256
-    decoding_turns: int = 12
-    compiled_turns: int = 30
+    generated: int = 128
+    left_out: int = 8
+    decoding_turns: int = 20
+    compiled_turns: int = 60
+    stream_turns: int = 30
 
 
 QUICK = Sizes(
@@ -61,14 +68,17 @@ QUICK = Sizes(
     steps_per_turn=1,
     turns=2,
     prompt=4,
-    generated=4,
+    generated=8,
+    left_out=2,
     decoding_turns=2,
     compiled_turns=2,
+    stream_turns=2,
 )
 
 
 CLASSES = 64
 SUMS_ALONE = "sums alone"
+SECOND_HOST = "a second bare host"
 
 
 def sidecars(sizes: Sizes) -> dict[str, Callable[[Any], None]]:
@@ -138,39 +148,49 @@ def training_step(host: Any, tokens: Tensor) -> Callable[[], None]:
 
 
 def take_turns(
-    actions: dict[str, Callable[[], Any]], turns: int, device: str, before: dict[str, Callable[[], Any]] | None = None
+    actions: dict[str, Callable[[], float]], turns: int, before: dict[str, Callable[[], Any]] | None = None
 ) -> dict[str, list[float]]:
-    """Seconds of each action, turn by turn; what is done before it is not counted."""
-    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    """The seconds that each action says it took, turn by turn; what is done before it is not counted."""
     found: dict[str, list[float]] = {name: [] for name in actions}
-    for number in range(-2, turns):  # the first two turns warm up
-        for name in list(actions)[:: 1 if number % 2 else -1]:
-            if before is not None:
-                before[name]()
-            wait()
-            began = time.perf_counter()
-            actions[name]()
-            wait()
-            if number >= 0:
-                found[name].append(time.perf_counter() - began)
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(-2, turns):  # the first two turns warm up
+            for name in list(actions)[:: 1 if number % 2 else -1]:
+                if before is not None:
+                    before[name]()
+                seconds = actions[name]()
+                if number >= 0:
+                    found[name].append(seconds)
+    finally:
+        gc.enable()
     return found
 
 
-def summarised(turns: dict[str, list[float]], count: int) -> dict[str, Any]:
-    """Seconds per step or token, and what is added to the bare host."""
-    bare = turns["bare"]
-    found = {}
-    for name, several in turns.items():
-        added = [ours / theirs - 1 for ours, theirs in zip(several, bare, strict=True)]
-        found[name] = {
-            "seconds": median(several) / count,
-            "min": min(several) / count,
-            "max": max(several) / count,
-            "added": median(added),  # of neighbours in time: a host's clock drifts
-            "added_to_the_least": min(several) / min(bare) - 1,
-            "added_turn_by_turn": added,
-        }
-    return found
+def summarised(turns: dict[str, list[float]]) -> dict[str, Any]:
+    """Seconds of a step or a token, and what is added to the bare host."""
+    return {name: compared(several, turns["bare"]) for name, several in turns.items()}
+
+
+def compared(several: list[float], bare: list[float]) -> dict[str, Any]:
+    """Turns of a host, beside those of the bare one."""
+    added = [ours / theirs - 1 for ours, theirs in zip(several, bare, strict=True)]
+    return {
+        "seconds": median(several),
+        "min": min(several),
+        "max": max(several),
+        "added": median(added),  # of neighbours in time: a host's clock drifts
+        "added_to_the_median": median(several) / median(bare) - 1,
+        "added_to_the_least": min(several) / min(bare) - 1,
+        "added_turn_by_turn": added,
+    }
+
+
+def waited_for(device: str) -> float:
+    """What the clock says when the device has done everything."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def trained(sizes: Sizes, device: str) -> dict[str, Any]:
@@ -179,12 +199,13 @@ def trained(sizes: Sizes, device: str) -> dict[str, Any]:
     hosts = {name: build(sizes, name, device).train() for name in sidecars(sizes)}
     steps = {name: training_step(host, tokens) for name, host in hosts.items()}
 
-    def several(step: Callable[[], None]) -> None:
+    def several(step: Callable[[], None]) -> float:
+        began = waited_for(device)
         for _ in range(sizes.steps_per_turn):
             step()
+        return (waited_for(device) - began) / sizes.steps_per_turn
 
-    actions = {name: partial(several, step) for name, step in steps.items()}
-    found = summarised(take_turns(actions, sizes.turns, device), sizes.steps_per_turn)
+    found = summarised(take_turns({name: partial(several, step) for name, step in steps.items()}, sizes.turns))
     for name, host in hosts.items():
         found[name]["parameters"] = sum(parameter.numel() for parameter in host.parameters())
         if device == "cuda":
@@ -195,43 +216,32 @@ def trained(sizes: Sizes, device: str) -> dict[str, Any]:
     return found
 
 
-class Decoder:
-    """One row decoded greedily, token by token, after a prompt that is not timed."""
+class Clock(BaseStreamer):
+    """When ``generate`` gave a token away: the prompt first, then one after the other, each read by the processor."""
 
-    def __init__(self, sizes: Sizes, host: Any, device: str, step: Callable[..., Any], cache: Any = None) -> None:
-        self.sizes, self.host, self.device, self.step, self.cache = sizes, host, device, step, cache
-        self.static = cache is not None
-        self.prompt = torch.randint(0, sizes.vocab_size, (1, sizes.prompt), device=device)
+    def __init__(self) -> None:
+        self.times: list[float] = []
 
-    @classmethod
-    def compiled(cls, sizes: Sizes, name: str, device: str) -> Decoder:
-        """With a static cache."""
-        host = build(sizes, name, device).to(torch.bfloat16).eval()
-        step = torch.compile(host.__call__, mode="reduce-overhead", fullgraph=True)
-        decoder = cls(sizes, host, device, step, StaticCache(host.config, sizes.prompt + sizes.generated + 1))
-        decoder.fill()
-        return decoder
+    def put(self, value: Tensor) -> None:
+        """Somebody could read it now."""
+        self.times.append(time.perf_counter())
 
-    @torch.no_grad()
-    def fill(self) -> None:
-        """Begin again after the prompt."""
-        if self.static:
-            self.cache.reset()
-        else:
-            self.cache = DynamicCache(config=self.host.config)
-        logits = self.host(self.prompt, past_key_values=self.cache, use_cache=True).logits
-        self.token = logits[:, -1:].argmax(-1)
+    def end(self) -> None:
+        """Nothing to flush."""
 
-    @torch.no_grad()
-    def decode(self, *, waiting: bool = False) -> None:
-        """``generated`` tokens; ``waiting`` for each, as a stopping rule does."""
-        token = self.token
-        for place in range(self.sizes.generated):
-            position = torch.full((1, 1), self.sizes.prompt + place, device=self.device)
-            logits = self.step(token, past_key_values=self.cache, position_ids=position, use_cache=True).logits
-            token = logits[:, -1:].argmax(-1).clone()
-            if waiting:
-                token.item()
+
+def generate(sizes: Sizes, host: Any, prompt: Tensor, cache: str) -> Clock:
+    """So many tokens, greedily."""
+    clock = Clock()
+    asked = {"max_new_tokens": sizes.generated, "min_new_tokens": sizes.generated, "do_sample": False}
+    host.generate(prompt, cache_implementation=cache, streamer=clock, pad_token_id=0, **asked)
+    return clock
+
+
+def between_tokens(sizes: Sizes, host: Any, prompt: Tensor, cache: str) -> float:
+    """The median of the seconds between a token and the next, the first few left out."""
+    times = generate(sizes, host, prompt, cache).times
+    return median(later - earlier for earlier, later in pairwise(times[sizes.left_out :]))
 
 
 class Changing:
@@ -265,43 +275,96 @@ class Changing:
         return forward(stream + self.term, *args, **kwargs)
 
 
-def decoded(sizes: Sizes, device: str) -> dict[str, Any]:
-    """Seconds of a token as Python calls the model."""
+def generated(sizes: Sizes, device: str) -> dict[str, Any]:
+    """Seconds from a token to the next as Python calls the model."""
     changing = Changing(sizes, device)
-    decoder = Decoder(sizes, changing.host, device, changing.host.__call__)
-
-    def ready(name: str) -> None:
-        changing.attached(name)
-        decoder.fill()
-
     names = ["bare", SUMS_ALONE, *changing.sidecars]
-    actions = dict.fromkeys(names, decoder.decode)
-    return undisturbed(sizes, actions, {name: partial(ready, name) for name in names}, sizes.decoding_turns, device)
+    action = partial(between_tokens, sizes, changing.host, a_prompt(sizes, device), "dynamic")
+    ready = {name: partial(changing.attached, name) for name in names}
+    return summarised(take_turns(dict.fromkeys(names, action), sizes.decoding_turns, ready))
 
 
-def decoded_compiled(sizes: Sizes, device: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Seconds of a token of a stream, and of one that is waited for."""
-    decoders = {name: Decoder.compiled(sizes, name, device) for name in sidecars(sizes)}
-    before = {name: decoder.fill for name, decoder in decoders.items()}
-    streaming = {name: decoder.decode for name, decoder in decoders.items()}
-    waiting = {name: partial(decoder.decode, waiting=True) for name, decoder in decoders.items()}
-    turns = sizes.compiled_turns
-    return tuple(undisturbed(sizes, actions, before, turns, device) for actions in (streaming, waiting))
+def generated_compiled(sizes: Sizes, device: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Seconds from a token to the next with a static cache, and of a token that nobody waits for.
+
+    One sidecar at a time beside two bare hosts, everything compiled anew: what is compiled later into the same process
+    is checked more slowly, whatever it is.
+    """
+    prompt = a_prompt(sizes, device)
+    first = build(sizes, "bare", device).to(torch.bfloat16).eval()
+    waiting: list[dict[str, list[float]]] = []
+    running: list[dict[str, list[float]]] = []
+    for name in sidecars(sizes):
+        if name != "bare":
+            hosts = {one: twin(sizes, one, first) for one in ("bare", name, SECOND_HOST)}
+            actions = {one: partial(between_tokens, sizes, host, prompt, "static") for one, host in hosts.items()}
+            torch._dynamo.reset()
+            waiting.append(take_turns(actions, sizes.compiled_turns))
+            torch._dynamo.reset()
+            streams = {one: Stream(sizes, host, device) for one, host in hosts.items()}
+            actions = {one: stream.decode for one, stream in streams.items()}
+            before = {one: stream.fill for one, stream in streams.items()}
+            running.append(take_turns(actions, sizes.stream_turns, before))
+    return pooled(waiting), pooled(running)
 
 
-def undisturbed(
-    sizes: Sizes, actions: dict[str, Callable[[], Any]], before: dict[str, Callable[[], Any]], turns: int, device: str
-) -> dict[str, Any]:
-    """Turns without the garbage collector."""
-    gc.collect()
-    gc.disable()
-    try:
-        return summarised(take_turns(actions, turns, device, before), sizes.generated)
-    finally:
-        gc.enable()
+def pooled(measured: list[dict[str, list[float]]]) -> dict[str, Any]:
+    """Each sidecar beside the bare host it took turns with; the second bare host beside the first, all turns."""
+    found = {}
+    for turns in measured:
+        found.update(summarised(turns))
+    every = {one: [value for turns in measured for value in turns[one]] for one in ("bare", SECOND_HOST)}
+    return found | summarised(every)
 
 
-MARKS = {"training": 3, "decoding": 2, "decoding, static cache": 2, "each token waited for": 2}
+def twin(sizes: Sizes, name: str, host: Any) -> Any:
+    """Another host of the very same weights, at the same addresses, with a sidecar of its own."""
+    shared = {id(tensor): tensor for tensor in (*host.parameters(), *host.buffers())}
+    other = copy.deepcopy(host, shared)
+    if name in sidecars(sizes) and name != "bare":
+        enliven(sizes, name, other)
+    return other
+
+
+def a_prompt(sizes: Sizes, device: str) -> Tensor:
+    """One row."""
+    return torch.randint(0, sizes.vocab_size, (1, sizes.prompt), device=device)
+
+
+class Stream:
+    """One row decoded greedily by a compiled model, token by token, and no token is looked at."""
+
+    def __init__(self, sizes: Sizes, host: Any, device: str) -> None:
+        self.sizes, self.host, self.device = sizes, host, device
+        self.prompt = a_prompt(sizes, device)
+        self.step = torch.compile(host.__call__, mode="reduce-overhead", fullgraph=True)
+        self.cache = StaticCache(host.config, sizes.prompt + sizes.generated + 1)
+        self.fill()
+
+    @torch.no_grad()
+    def fill(self) -> None:
+        """Begin again after the prompt."""
+        self.cache.reset()
+        logits = self.host(self.prompt, past_key_values=self.cache, use_cache=True).logits
+        self.token = logits[:, -1:].argmax(-1)
+
+    @torch.no_grad()
+    def decode(self) -> float:
+        """Seconds of a token; the first few are not counted."""
+        token, began = self.token, 0.0
+        for place in range(self.sizes.generated):
+            if place == self.sizes.left_out:
+                began = waited_for(self.device)
+            position = torch.full((1, 1), self.sizes.prompt + place, device=self.device)
+            logits = self.step(token, past_key_values=self.cache, position_ids=position, use_cache=True).logits
+            token = logits[:, -1:].argmax(-1).clone()
+        return (waited_for(self.device) - began) / (self.sizes.generated - self.sizes.left_out)
+
+
+TRAINING = "training"
+GENERATE, GENERATE_STATIC = "generate", "generate, static cache"
+STREAM = "nobody waits, static cache"
+MARKS = {TRAINING: 3, GENERATE: 2, GENERATE_STATIC: 2, STREAM: 2}
 
 
 def picture(record: Record, path: Path) -> Path:
@@ -338,7 +401,7 @@ def picture(record: Record, path: Path) -> Path:
                 [textwrap.fill(one, 9, break_long_words=False) for one in named],
             )
             axis.set_xlim(-0.6, len(named) - 0.4)
-            unit = "a step" if name == "training" else "a token"
+            unit = "a step" if name == TRAINING else "a token"
             axis.set_title(f"{name}\nbare host: {1e3 * part['bare']['seconds']:.2f} ms {unit}")
             axis.set_ylabel("added, per cent")
         for axis in axes.flat[len(parts) :]:
@@ -365,16 +428,17 @@ def main() -> None:
         print(record.write(given.output / f"sidecar_cost_{device}.json"), flush=True)
         return record
 
-    keep({"training": trained(sizes, device)})
-    record = keep({"decoding": decoded(sizes, device)})
+    keep({TRAINING: trained(sizes, device)})
+    record = keep({GENERATE: generated(sizes, device)})
     if device == "cuda":
-        streaming, waiting = decoded_compiled(sizes, device)
-        record = keep({"decoding, static cache": streaming, "each token waited for": waiting})
+        latency, stream = generated_compiled(sizes, device)
+        record = keep({GENERATE_STATIC: latency, STREAM: stream})
     print(picture(record, given.output / f"sidecar_cost_{device}.png"))
     for name, part in found.items():
         for one, entry in part.items():
             print(
                 f"{name:24} {one:20} {1e3 * entry['seconds']:9.3f} ms  {entry['added']:+.2%}  "
+                f"medians {entry['added_to_the_median']:+.2%}  "
                 f"least {1e3 * entry['min']:9.3f} ms  {entry['added_to_the_least']:+.2%}"
             )
 

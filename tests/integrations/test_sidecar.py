@@ -34,7 +34,7 @@ from transductor.bridge import compile_head
 from transductor.heads import LookbackHead
 from transductor.injection import DeepInjection
 from transductor.integrations.huggingface.hosts import HOSTS, UnsupportedHost
-from transductor.integrations.huggingface.sidecar import attach, detach, head_for, sidecar_of
+from transductor.integrations.huggingface.sidecar import NAME, attach, detach, head_for, sidecar_of
 from transductor.integrations.huggingface.sidecar_storage import load_sidecar, save_sidecar
 from transductor.transitions import CayleyTransitions, DenseTransitions
 
@@ -227,11 +227,19 @@ class TestReplacedForwards:
         expected = logits(model, tokens)
         add_hook_to_module(model.model.layers[1], ModelHook())
         assert torch.equal(logits(model, tokens), expected)
-        with pytest.raises(ValueError, match="something else has replaced the forward"):
-            detach(model)
+        detach(model)
+        bare = logits(model, tokens)
+        remove_hook_from_module(model.model.layers[1])
+        assert torch.equal(logits(model, tokens), bare)
+        assert not torch.equal(bare, expected)
+
+    def test_taken_away_while_attached(self):
+        model, tokens = tiny_host("llama"), some_tokens(2, 9)
+        add_hook_to_module(model.model.layers[1], ModelHook())
+        enlivened(attach(model, tiny_head()).injection.projections)
+        expected = logits(model, tokens)
         remove_hook_from_module(model.model.layers[1])
         assert torch.equal(logits(model, tokens), expected)
-        detach(model)
 
 
 def test_some_layers():
@@ -384,11 +392,29 @@ def test_dropped_layers_keep_their_own_projection():
     assert {(True, False), (False, True)} <= skipped
 
 
-def test_reentrant_checkpointing_is_refused():
-    model = with_sidecar("llama").train()
-    model.gradient_checkpointing_enable({"use_reentrant": True})
-    with pytest.raises(ValueError, match="use_reentrant': False"):
-        model(some_tokens(1, 5))
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointed_gradients_are_the_same(reentrant):
+    """A term is added before its layer is called, so even the re-entrant kind sees it as an input."""
+    model, tokens = with_sidecar("llama").train(), some_tokens(2, 9)
+    model(tokens, labels=tokens).loss.backward()
+    wanted = {name: parameter.grad for name, parameter in model.named_parameters()}
+    assert all(gradient.abs().max() > 0 for name, gradient in wanted.items() if NAME in name)
+    model.zero_grad()
+    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    model(tokens, labels=tokens).loss.backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, wanted[name], atol=1e-7, rtol=1e-5, msg=name)
+
+
+def test_a_layer_is_of_its_class_all_the_while():
+    model = tiny_host("llama")
+    layers, its_class, before = model.model.layers, type(model.model.layers[0]), vars(model.model.layers[0]).copy()
+    attach(model, tiny_head())
+    assert all(isinstance(layer, its_class) and type(layer).__name__ == its_class.__name__ for layer in layers)
+    assert type(layers[0]) is type(layers[1]) is not its_class
+    detach(model)
+    assert all(type(layer) is its_class for layer in layers)
+    assert vars(layers[0]).keys() == before.keys()
 
 
 def test_a_reset_cache_knows_the_new_parameters():

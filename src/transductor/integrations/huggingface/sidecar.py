@@ -1,14 +1,15 @@
 """State tracking beside a pretrained decoder: attached, trained, saved on its own, and taken away again.
 
 A hook before the decoder computes the states of a rational head from what the decoder is called with, and hands them
-down among the keyword arguments; each layer, before its own ``forward``, adds their projection to the stream.  The
-projections start at zero, so attaching changes nothing, to the bit.  The hook finds the sidecar through the module it
-is called with: copies, and PEFT, which puts another module in its place, are followed.
+down among the keyword arguments; each layer, when it is called, adds their projection to the stream.  The projections
+start at zero, so attaching changes nothing, to the bit.  The hook finds the sidecar through the module it is called
+with: copies, and PEFT, which puts another module in its place, are followed.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Iterable
 from typing import Any, Final, Literal, cast, final
 
@@ -127,11 +128,6 @@ class _BeforeDecoder:
 def _cache(base: Any, kwargs: dict[str, Any]) -> Cache | None:
     """The cache of this call, made here where the decoder would make it."""
     if base.training and getattr(base, "gradient_checkpointing", False):  # the layers will be given none
-        if getattr(base._gradient_checkpointing_func, "keywords", {}).get("use_reentrant", True):
-            raise ValueError(
-                "gradient_checkpointing_kwargs must be {'use_reentrant': False}: re-entrant checkpointing cuts off the "
-                "gradient of whatever reaches a layer by keyword, the states among them"
-            )
         return None
     cache: Cache | None = kwargs.get("past_key_values")
     if cache is None:
@@ -141,30 +137,44 @@ def _cache(base: Any, kwargs: dict[str, Any]) -> Cache | None:
     return cache
 
 
-class _InsteadOfForward:
-    """Adds the term of one layer to the stream and goes on; ``slot`` is its place among the projections, None for none.
+class _Receiver:
+    """Mixed into the class of a layer: adds the layer's term to the stream, and calls the layer.
 
-    It stands in the place of the layer's ``forward``: a hook on every layer would cost a decoded token more than the
-    sums themselves.  Copied with its layer, it belongs to the copy.
+    A class, where a hook or a replaced ``forward`` would do the same: compiled code checks the class of every layer
+    anyway, at each decoded token, and nobody who replaces ``forward`` later, as Accelerate does, can undo it.
+    ``rational_slot`` is the layer's place among the projections, None for none.
     """
 
-    def __init__(self, layer: nn.Module, slot: int | None) -> None:
-        self.slot = slot
-        self.forward = layer.forward
-        self.before = layer.__dict__.get("forward")  # somebody may have stood there already, as Accelerate does
+    rational_slot: int | None
 
     def __call__(self, *args: Any, rational_inject: Inject | None = None, **kwargs: Any) -> Any:
-        if rational_inject is not None and self.slot is not None:
+        if rational_inject is not None and self.rational_slot is not None:
             if args:
-                return self.forward(rational_inject(self.slot, args[0]), *args[1:], **kwargs)
-            kwargs["hidden_states"] = rational_inject(self.slot, kwargs["hidden_states"])
-        return self.forward(*args, **kwargs)
+                args = (rational_inject(self.rational_slot, args[0]), *args[1:])
+            else:
+                kwargs["hidden_states"] = rational_inject(self.rational_slot, kwargs["hidden_states"])
+        return super().__call__(*args, **kwargs)  # type: ignore[misc]
 
-    def leave(self, layer: nn.Module) -> None:
-        """Give the layer its ``forward`` back."""
-        del layer.__dict__["forward"]
-        if self.before is not None:
-            layer.__dict__["forward"] = self.before
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copied and pickled as a layer of the host's class that receives: no module has a name for our own."""
+        _, _, *state = cast(tuple[Any, ...], super().__reduce_ex__(protocol))
+        return _blank_receiver, (_class_of_host(type(self)),), *state
+
+
+@functools.cache
+def _receiver_of(layer_class: Any) -> Any:
+    """A layer of that class which receives, by the same name: wrapping policies go by it."""
+    names = {name: getattr(layer_class, name) for name in ("__module__", "__qualname__", "__doc__")}
+    return type(layer_class.__name__, (_Receiver, layer_class), names)
+
+
+def _class_of_host(receiver: type) -> type:
+    return receiver.__mro__[receiver.__mro__.index(_Receiver) + 1]
+
+
+def _blank_receiver(layer_class: type) -> Any:
+    made = _receiver_of(layer_class)
+    return made.__new__(made)
 
 
 def head_for(model: Any, *, state_dim: int = 32, family: str = "orthogonal") -> RationalHead:
@@ -226,15 +236,16 @@ def attach(
 
 
 def fasten(host: Host, sidecar: Sidecar) -> None:
-    """Register a sidecar that fits, and its hooks."""
+    """Register a sidecar that fits, its hook, and the layers that receive."""
     if hasattr(host.base, NAME):
         raise ValueError(f"model has a sidecar already ({type(host.base).__name__}.{NAME}): detach(model) first")
     sidecar.train(host.base.training)
     host.base.add_module(NAME, sidecar)
     host.base.register_forward_pre_hook(_BeforeDecoder(host.argument_names), with_kwargs=True)
-    for index, layer in enumerate(host.layers):
-        slot = sidecar.layers.index(index) if index in sidecar.layers else None
-        layer.__dict__["forward"] = _InsteadOfForward(layer, slot)
+    for index, layer in enumerate(cast(list[Any], host.layers)):
+        its_class: Any = type(layer)
+        layer.__class__ = _receiver_of(its_class)
+        layer.rational_slot = sidecar.layers.index(index) if index in sidecar.layers else None
 
 
 def detach(model: Any) -> Sidecar:
@@ -246,18 +257,18 @@ def detach(model: Any) -> Sidecar:
             f"the sidecar belongs to a PEFT adapter (modules_to_save={[NAME]}): take the model out of it with "
             "merge_and_unload() or unload() first"
         )
-    standing = [each for layer in host.layers if isinstance(each := layer.__dict__.get("forward"), _InsteadOfForward)]
-    if len(standing) < len(host.layers):
+    if any(_Receiver not in type(layer).__bases__ for layer in host.layers):
         raise ValueError(
-            "something else has replaced the forward of the layers since the sidecar was attached, as Accelerate's "
-            "dispatch_model does: undo that first (accelerate.hooks.remove_hook_from_submodules)"
+            "something else has changed the class of the layers since the sidecar was attached, as fully_shard does: "
+            "detach the sidecar of a model that is not sharded"
         )
     delattr(host.base, NAME)
     hooks = host.base._forward_pre_hooks
     for number in [number for number, hook in hooks.items() if isinstance(hook, _BeforeDecoder)]:
         del hooks[number], host.base._forward_pre_hooks_with_kwargs[number]
-    for layer, each in zip(host.layers, standing, strict=True):
-        each.leave(layer)
+    for layer in host.layers:
+        layer.__class__ = _class_of_host(type(layer))
+        del layer.rational_slot
     return sidecar
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -233,7 +233,7 @@ def state_layer(cache: Cache, layers: int) -> AnyStateLayer:
     if not isinstance(cache, Cache):
         raise TypeError(f"past_key_values must be a transformers Cache; got {type(cache).__name__}")
     if cache.layers and isinstance(cache.layers[-1], _Stepping):
-        return cast(AnyStateLayer, cache.layers[-1])
+        return cache.layers[-1]  # type: ignore[return-value]
     if cache.layer_class_to_replicate is not None:  # a cache that grows as layers come must not grow past ours
         while len(cache.layers) < layers:
             cache.layers.append(cache.layer_class_to_replicate())
