@@ -32,7 +32,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, StaticCache
 from transformers.generation.streamers import BaseStreamer
 
 from transductor import RationalHead
-from transductor.integrations.huggingface import attach, detach, head_for, sidecar_of
+from transductor.integrations.huggingface import attach, detach, head_for, sidecar_of, tabulate
 from transductor.integrations.huggingface.hosts import host_of
 from transductor.integrations.huggingface.sidecar import NAME, fasten
 from transductor.results import Record, environment
@@ -54,9 +54,9 @@ class Sizes:
     prompt: int = 128
     generated: int = 128
     left_out: int = 8
-    decoding_turns: int = 20
-    compiled_turns: int = 60
-    stream_turns: int = 30
+    decoding_turns: int = 14
+    compiled_turns: int = 40
+    stream_turns: int = 20
 
 
 QUICK = Sizes(
@@ -79,15 +79,20 @@ QUICK = Sizes(
 CLASSES = 64
 SUMS_ALONE = "sums alone"
 SECOND_HOST = "a second bare host"
+TABULATED = "embeddings, tabulated"  # for decoding, after training
 
 
 def sidecars(sizes: Sizes) -> dict[str, Callable[[Any], None]]:
-    """No sidecar, and four ways to drive one; each is attached to the host it is called with."""
+    """No sidecar, and four ways to drive one, the first in two ways; attached to the host they are called with."""
     tokens = {"vocab_size": sizes.vocab_size, "state_dim": sizes.state_dim}
     classes = torch.arange(sizes.vocab_size) % CLASSES
 
     def by_embeddings(host: Any) -> None:
         attach(host, head_for(host, state_dim=sizes.state_dim))
+
+    def tabulated(host: Any) -> None:
+        by_embeddings(host)
+        tabulate(host)
 
     def by_tokens(family: Any, host: Any) -> None:
         attach(host, RationalHead(family(**tokens)))
@@ -99,6 +104,7 @@ def sidecars(sizes: Sizes) -> dict[str, Callable[[Any], None]]:
     return {
         "bare": lambda host: None,
         "embeddings": by_embeddings,
+        TABULATED: tabulated,
         "classes of tokens": few_classes,
         "shared basis": partial(by_tokens, SharedBasisTransitions),
         "a matrix per token": partial(by_tokens, CayleyTransitions),
@@ -196,7 +202,7 @@ def waited_for(device: str) -> float:
 def trained(sizes: Sizes, device: str) -> dict[str, Any]:
     """Training steps."""
     tokens = torch.randint(0, sizes.vocab_size, (sizes.batch, sizes.length), device=device)
-    hosts = {name: build(sizes, name, device).train() for name in sidecars(sizes)}
+    hosts = {name: build(sizes, name, device).train() for name in sidecars(sizes) if name != TABULATED}
     steps = {name: training_step(host, tokens) for name, host in hosts.items()}
 
     def several(step: Callable[[], None]) -> float:

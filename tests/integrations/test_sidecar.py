@@ -27,7 +27,16 @@ from transformers import (
 )
 
 from tests.comparison import assert_same
-from tests.integrations.tiny_hosts import VOCABULARY, enlivened, logits, some_tokens, tiny_head, tiny_host, with_sidecar
+from tests.integrations.tiny_hosts import (
+    VOCABULARY,
+    enlivened,
+    in_steps,
+    logits,
+    some_tokens,
+    tiny_head,
+    tiny_host,
+    with_sidecar,
+)
 from transductor import RationalHead, UniversalHead
 from transductor.automata import regex
 from transductor.bridge import compile_head
@@ -37,16 +46,6 @@ from transductor.integrations.huggingface.hosts import HOSTS, UnsupportedHost
 from transductor.integrations.huggingface.sidecar import NAME, attach, detach, head_for, sidecar_of
 from transductor.integrations.huggingface.sidecar_storage import load_sidecar, save_sidecar
 from transductor.transitions import CayleyTransitions, DenseTransitions
-
-
-def in_steps(model, tokens, **options):
-    cache, parts = None, []
-    with torch.no_grad():
-        for part in tokens.split([4, 1, 1, tokens.shape[1] - 6], 1):
-            out = model(part, past_key_values=cache, use_cache=True, **options)
-            cache = out.past_key_values
-            parts.append(out.logits)
-    return torch.cat(parts, 1)
 
 
 def parity_head():

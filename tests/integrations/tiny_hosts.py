@@ -76,3 +76,13 @@ def some_tokens(rows: int, time: int, vocab_size: int = VOCABULARY) -> torch.Ten
 def logits(model: Any, tokens: torch.Tensor | None, **options: Any) -> torch.Tensor:
     """Without a cache and without gradients."""
     return model(tokens, use_cache=False, **options).logits
+
+
+def in_steps(model: Any, tokens: torch.Tensor, **options: Any) -> torch.Tensor:
+    cache, parts = None, []
+    with torch.no_grad():
+        for part in tokens.split([4, 1, 1, tokens.shape[1] - 6], 1):
+            out = model(part, past_key_values=cache, use_cache=True, **options)
+            cache = out.past_key_values
+            parts.append(out.logits)
+    return torch.cat(parts, 1)

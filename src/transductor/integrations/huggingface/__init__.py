@@ -22,6 +22,7 @@ from transductor.integrations.huggingface.modeling import (
 )
 from transductor.integrations.huggingface.sidecar import Sidecar, attach, detach, head_for, sidecar_of
 from transductor.integrations.huggingface.sidecar_storage import load_sidecar, save_sidecar
+from transductor.integrations.huggingface.tabulation import tabulate
 from transductor.integrations.huggingface.token_automata import TokenAutomaton, compile_for_tokens, spelling_classes
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "save_sidecar",
     "sidecar_of",
     "spelling_classes",
+    "tabulate",
     "to_transductor",
 ]
 

@@ -1,0 +1,50 @@
+"""A head that reads embeddings made one that reads tokens, for decoding: an embedding is a function of its token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from transductor.heads import RationalHead
+from transductor.integrations.huggingface.hosts import host_of
+from transductor.integrations.huggingface.sidecar import Sidecar, attach, detach, sidecar_of
+from transductor.transitions import DenseTransitions
+
+__all__ = ["tabulate"]
+
+# Matrices computed at once: at 32 states, 64 MB.
+_TOGETHER = 1 << 24
+
+
+@torch.no_grad()
+def tabulate(model: Any) -> Sidecar:
+    """Put the matrices of all tokens in the place of the head that computes them from embeddings.
+
+    The states stay what they were, up to rounding; a decoded token looks its matrix up instead of solving for it.  The
+    table is fixed, of V·d² numbers (206 MB for 50 257 tokens and 32 states): tabulate when training is over, and save
+    the sidecar before.  The projections are the same module as before, and can still be trained.
+
+    Args:
+        model: A host with a sidecar whose head reads embeddings (:func:`head_for`).
+
+    Returns:
+        The new sidecar.
+    """
+    host, sidecar = host_of(model), sidecar_of(model)
+    head = sidecar.rational_head
+    if not sidecar.reads_features:
+        raise ValueError("model must have a sidecar whose head reads embeddings; this one reads tokens already")
+    if type(head) is not RationalHead:
+        raise TypeError(f"the head of the sidecar must be a RationalHead to be tabulated; got {type(head).__name__}")
+    family = DenseTransitions(vocab_size=host.vocab_size, state_dim=head.state_dim, init_scale=0.0)
+    table = RationalHead(family, backend=head.backend).requires_grad_(False).to(head.raw_initial_state)
+    table.raw_initial_state.copy_(head.initial_state())
+    tokens = torch.arange(host.vocab_size, device=head.raw_initial_state.device)
+    entries = family.source.get_parameter("raw")
+    for some in tokens.split(max(1, _TOGETHER // head.state_dim**2)):
+        entries[some] = head.transitions.matrices(host.embeddings(some)).flatten(1)
+    detach(model)
+    made = attach(model, table, sidecar.layers)
+    made.injection = sidecar.injection
+    return made
