@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from pathlib import Path
 
 import torch
 from accelerate import Accelerator, FullyShardedDataParallelPlugin
@@ -12,8 +13,10 @@ from accelerate.utils import DistributedType
 from transformers import Trainer, TrainingArguments
 
 from tests.integrations.native_models import VOCABULARY, tiny_native
+from tests.integrations.tiny_hosts import enlivened, tiny_head, tiny_host
 from tests.torchrun import told
 from transductor.heads import RationalHead
+from transductor.integrations.huggingface import attach, detach, save_sidecar
 from transductor.model import BackboneConfig, RationalTransductor
 from transductor.training.distributed import shard_heads
 from transductor.transitions import OrthogonalTransitions
@@ -27,11 +30,25 @@ def plain_model():
     return RationalTransductor(head, BackboneConfig(vocab_size=VOCABULARY, width=32, layers=2, attention_heads=2))
 
 
+def host_with_sidecar():
+    """A pretrained decoder with a head beside it, its projections not zero."""
+    torch.manual_seed(0)
+    host = tiny_host("llama")
+    enlivened(attach(host, tiny_head()).injection.projections)
+    return host
+
+
+# Where a model has its head and its first layer.
+PLAIN = {"states": "rational_head", "stream": "backbone.blocks.0"}
+HOST = {"states": "model.rational_sidecar.rational_head", "stream": "model.layers.0"}
+
+
 def rows():
     return torch.randint(3, VOCABULARY, (64, 16), generator=torch.Generator().manual_seed(3))
 
 
-def next_token_loss(logits, tokens):
+def next_token_loss(out, tokens):
+    logits = getattr(out, "logits", out)
     return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
 
 
@@ -53,8 +70,8 @@ def allow_fsdp_on_cpu(accelerator, fsdp_plugin, mixed_precision="no"):
         fsdp_plugin.set_mixed_precision(mixed_precision)
 
 
-def accelerated(model, fsdp_plugin=None, mixed_precision="no"):
-    """Losses of some steps, and what the head and the model computed in."""
+def accelerated(model, fsdp_plugin=None, mixed_precision="no", watched=PLAIN, folder=None):
+    """Losses of some steps, and what the head and the model computed in; the sidecar saved at the end to ``folder``."""
     AcceleratorState._reset_state()
     accelerator = Accelerator(cpu=True, fsdp_plugin=fsdp_plugin)
     ignored = fsdp_plugin is not None and accelerator.distributed_type == DistributedType.MULTI_CPU
@@ -66,8 +83,10 @@ def accelerated(model, fsdp_plugin=None, mixed_precision="no"):
     model, optimiser = accelerator.prepare(model, optimiser)
     seen = {}
     inner = getattr(model, "module", model)
-    inner.rational_head.register_forward_hook(lambda _, __, states: seen.update(states=str(states.dtype)))
-    inner.backbone.blocks[0].register_forward_hook(lambda _, __, out: seen.update(stream=str(out[0].dtype)))
+    for name, place in watched.items():
+        inner.get_submodule(place).register_forward_hook(
+            lambda _, __, out, name=name: seen.update({name: str((out[0] if isinstance(out, tuple) else out).dtype)})
+        )
     tokens, losses = rows(), []
     share = ROWS // accelerator.num_processes
     for step in range(STEPS):
@@ -80,6 +99,16 @@ def accelerated(model, fsdp_plugin=None, mixed_precision="no"):
         optimiser.zero_grad()
         losses.append(accelerator.reduce(loss.detach(), "mean").item())
     split = all(hasattr(parameter, "full_tensor") for parameter in model.parameters())
+    if folder is not None:
+        with torch.no_grad():
+            begun = inner(tokens[:2, :6], use_cache=True)
+            then = inner(tokens[:2, 6:7], past_key_values=begun.past_key_values).logits
+            seen["stepping_off_by"] = (then - inner(tokens[:2, :7]).logits[:, -1:]).abs().max().item()
+        save_sidecar(inner, folder)
+        try:
+            detach(inner)
+        except ValueError as refusal:
+            seen["refusal"] = str(refusal)
     return {"losses": losses, "split": split, "ignored": ignored, **seen}
 
 
@@ -133,6 +162,12 @@ def main(file):
         "fsdp2": accelerated(plain_model(), plugin("Block", "RationalHead")),
         "bfloat16": accelerated(plain_model(), plugin("Block"), "bf16"),
     }
+    layer = "LlamaDecoderLayer"
+    found["host-ddp"] = accelerated(host_with_sidecar(), watched=HOST)
+    saved = Path(file).parent / "saved_by_ranks"
+    found["host-fsdp2"] = accelerated(host_with_sidecar(), plugin(layer, "RationalHead"), watched=HOST, folder=saved)
+    found["saved"] = str(saved)
+    found["host-bfloat16"] = accelerated(host_with_sidecar(), plugin(layer), "bf16", watched=HOST)
     ranks = torch.distributed.get_world_size()
     with tempfile.TemporaryDirectory() as folder:
         found["trainer-ddp"] = trained(folder, ranks)

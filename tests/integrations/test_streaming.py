@@ -143,7 +143,9 @@ class TestStatic:
         with torch.inference_mode():
             model(tokens[:, :4], past_key_values=cache)
         prepared = cache.layers[-1]
-        prepared.begun = prepared.prepared = False  # a reset would write to the host's tensors, which is forbidden
+        prepared.begun = prepared.prepared = prepared.ready = (
+            False  # a reset would write to the host's tensors, which is forbidden
+        )
         prepared.prepare(sidecar_of(model).rational_head)
         assert not any(tensor.is_inference() for tensor in prepared.stepper.kept)
 

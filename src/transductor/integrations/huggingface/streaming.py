@@ -7,7 +7,7 @@ inside a compiled graph) happens to the states, exactly.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +32,7 @@ class _Stepping:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.stepper: Stepper | None = None
-        self.steps_plainly = False  # whether a step of the head is the stepper's and nothing else
+        self.steps_plainly = False  # whether a step of the head is known, and is the stepper's and nothing else
 
     def prepare(self, head: RationalHead) -> Stepper:
         """How to take a step, found once: the parameters stay as they are while a cache lasts."""
@@ -51,7 +51,32 @@ def _steps_plainly(head: RationalHead) -> bool:
     return type(head).advance is RationalHead.advance
 
 
-class StateLayer(_Stepping, DynamicLayer):  # type: ignore[misc]
+class _GrowingStepping(_Stepping):
+    """The states that come are added to those there are."""
+
+    previous: Callable[[], Tensor]
+    append_one: Callable[[Tensor], None]
+    get_seq_length: Callable[[], int]
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a state."""
+        return self.get_seq_length() > 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether :meth:`step` can be asked for."""
+        return self.steps_plainly and self.begun
+
+    def step(self, drive: Tensor) -> Tensor:
+        """The state ``(B, D)`` after one more token, kept; without gradient."""
+        assert self.stepper is not None
+        state = self.stepper(self.previous(), drive)
+        self.append_one(state)
+        return state
+
+
+class StateLayer(_GrowingStepping, DynamicLayer):  # type: ignore[misc]
     """States ``(B, 1, t, D)`` of all cached tokens, as if they were keys; grows, and can be cropped.
 
     The states of decoded tokens wait in a list and are joined to the others when somebody asks for all of them: beam
@@ -87,11 +112,6 @@ class StateLayer(_Stepping, DynamicLayer):  # type: ignore[misc]
         """How many states."""
         return len(self._waiting) + (0 if self._joined is None else self._joined.shape[-2])
 
-    @property
-    def begun(self) -> bool:
-        """Whether there is a state."""
-        return self.get_seq_length() > 0
-
     def previous(self) -> Tensor:
         """The state ``(B, D)`` after the last cached token."""
         if self._waiting:
@@ -120,10 +140,8 @@ class StateLayer(_Stepping, DynamicLayer):  # type: ignore[misc]
             self.keys = waiting if joined is None else torch.cat((joined, waiting), -2)
 
 
-class WindowedStateLayer(_Stepping, DynamicSlidingWindowLayer):  # type: ignore[misc]
+class WindowedStateLayer(_GrowingStepping, DynamicSlidingWindowLayer):  # type: ignore[misc]
     """The same beside sliding windows only: as many states are kept as the longest window has keys."""
-
-    begun = StateLayer.begun
 
     def previous(self) -> Tensor:
         """The state ``(B, D)`` after the last cached token."""
@@ -154,7 +172,7 @@ class StaticStateLayer(_Stepping, StaticLayer):  # type: ignore[misc]
     def __init__(self, max_cache_len: int, *, alone: bool) -> None:
         super().__init__(max_cache_len=max_cache_len)
         self.alone = alone
-        self.begun = self.prepared = False
+        self.begun = self.prepared = self.ready = False
 
     def prepare(self, head: RationalHead) -> Stepper:
         """How to take a step, found once, at the addresses of the last time."""
@@ -173,7 +191,20 @@ class StaticStateLayer(_Stepping, StaticLayer):  # type: ignore[misc]
                     torch._dynamo.mark_static_address(each)
                 self.stepper = replace(fresh, kept=tuple(kept))
             self.prepared, self.steps_plainly = True, _steps_plainly(head)
+        self.ready = self.begun and self.steps_plainly
         return self.stepper
+
+    def step(self, drive: Tensor) -> Tensor:
+        """The state ``(B, D)`` after one more token, kept; without gradient.
+
+        Every name that is looked up here is looked up again, by the checks of compiled code, at every token.
+        """
+        assert self.stepper is not None
+        state = self.stepper(self.keys[:, 0, 0], drive)
+        self.keys.copy_(state[:, None, None])
+        if self.alone:
+            self.cumulative_length.add_(1)
+        return state
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Make room for one state."""
@@ -189,20 +220,14 @@ class StaticStateLayer(_Stepping, StaticLayer):  # type: ignore[misc]
 
     def append(self, states: Tensor) -> None:
         """Keep the last of the states ``(B, n, D)`` of the next tokens."""
-        if states.shape[1]:
-            self._keep(states[:, -1].detach(), states.shape[1])
-
-    def append_one(self, state: Tensor) -> None:
-        """Keep the state ``(B, D)`` of one more token."""
-        self._keep(state, 1)
-
-    def _keep(self, state: Tensor, tokens: int) -> None:
-        kept = state[:, None, None]
+        if not states.shape[1]:
+            return
+        kept = states[:, None, -1:].detach()
         if not self.is_initialized:
             self.lazy_initialization(kept, kept[..., :0])
         self.keys.copy_(kept)
         if self.alone:
-            self.cumulative_length.add_(tokens)
+            self.cumulative_length.add_(states.shape[1])
         self.begun = True
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
@@ -212,7 +237,7 @@ class StaticStateLayer(_Stepping, StaticLayer):  # type: ignore[misc]
 
     def reset(self) -> None:
         """Forget the state and the parameters, and keep their places."""
-        self.begun = self.prepared = self.steps_plainly = False
+        self.begun = self.prepared = self.steps_plainly = self.ready = False
         StaticLayer.reset(self)
 
 
@@ -316,30 +341,25 @@ def stream_states(
         states = head(rows, mask=mask, cu_seqlens=cu_seqlens)
         return states.view(*drive.shape[:2], -1)
     layer = state_layer(cache, layers)
-    if (
-        time == 1
-        and layer.steps_plainly
-        and layer.begun
-        and not torch.is_grad_enabled()
-        and not torch.is_autocast_enabled(drive.device.type)
-    ):
+    if time == 1 and layer.ready and not (torch.is_grad_enabled() or torch.is_autocast_enabled(drive.device.type)):
         # What `advance` does for one token, without its checks: every decoded token comes this way, none is padding.
-        assert layer.stepper is not None
-        state = layer.stepper(layer.previous(), drive.squeeze(1))
-        layer.append_one(state)
-        return state.unsqueeze(1)
+        return layer.step(drive.squeeze(1)).unsqueeze(1)
     mask = None if time == 1 and layer.begun else real_tokens(attention_mask, time, cache.get_seq_length())
-    start = head.initial_state()
-    before = layer.previous().to(start.dtype) if layer.begun else start
-    if time > FEW_STEPS or torch.is_grad_enabled():
+    before = layer.previous() if layer.begun else None
+    steps = not (torch.is_grad_enabled() or _is_sharded(head))
+    if before is None or time > FEW_STEPS or not steps:
         states = head(drive, initial_state=before, mask=mask)
     else:
-        stream = HeadState(before.expand(drive.shape[0], -1), layer.prepare(head), None)
-        states = head.advance(drive, stream, mask=mask)[0]
+        states = head.advance(drive, HeadState(before, layer.prepare(head), None), mask=mask)[0]
     layer.append(states[..., : head.state_dim])
-    if isinstance(layer, StaticStateLayer) and not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
+    if isinstance(layer, StaticStateLayer) and steps and not torch.compiler.is_compiling():
         layer.prepare(head)  # a compiled step that was not prepared would be compiled twice
     return states
+
+
+def _is_sharded(head: RationalHead) -> bool:
+    """Whether the parameters are whole only while the head is called (FSDP2, the head a unit of its own)."""
+    return hasattr(head, "unshard")
 
 
 def _boundaries(position_ids: Tensor) -> Tensor | None:
