@@ -290,7 +290,7 @@ def look(
     """Draw a head: trajectory, eigenvalues, leak per letter, drift against length, its machine beside the target."""
     from transductor.bridge import portrait
     from transductor.model import load
-    from transductor.report.portrait import portrait_figure
+    from transductor.report import portrait_figure
 
     with refusals(TypeError, IndexError):
         loaded = load(model)

@@ -4,6 +4,7 @@ from transductor.report.card import card_view
 from transductor.report.demo import demo_figure, demo_table
 from transductor.report.latency import latency_figure, latency_tables
 from transductor.report.model_cost import model_cost_tables
+from transductor.report.portrait import portrait_figure
 from transductor.report.studies import study_report, study_tables
 from transductor.report.study_records import read_studies
 
@@ -14,6 +15,7 @@ __all__ = [
     "latency_figure",
     "latency_tables",
     "model_cost_tables",
+    "portrait_figure",
     "read_studies",
     "study_report",
     "study_tables",
