@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import gc
 import math
 import textwrap
 import time
@@ -33,6 +32,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, StaticCache
 from transformers.generation.streamers import BaseStreamer
 
 from transductor import RationalHead
+from transductor.experiments.timing import quiet_collector
 from transductor.integrations.huggingface import attach, detach, head_for, sidecar_of, tabulate
 from transductor.integrations.huggingface.hosts import host_of
 from transductor.integrations.huggingface.sidecar import NAME, fasten
@@ -159,9 +159,7 @@ def take_turns(
 ) -> dict[str, list[float]]:
     """The seconds that each action says it took, turn by turn; what is done before it is not counted."""
     found: dict[str, list[float]] = {name: [] for name in actions}
-    gc.collect()
-    gc.disable()
-    try:
+    with quiet_collector():
         for number in range(-2, turns):  # the first two turns warm up
             for name in list(actions)[:: 1 if number % 2 else -1]:
                 if before is not None:
@@ -169,8 +167,6 @@ def take_turns(
                 seconds = actions[name]()
                 if number >= 0:
                     found[name].append(seconds)
-    finally:
-        gc.enable()
     return found
 
 

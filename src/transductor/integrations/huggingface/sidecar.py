@@ -243,8 +243,7 @@ def fasten(host: Host, sidecar: Sidecar) -> None:
     host.base.add_module(NAME, sidecar)
     host.base.register_forward_pre_hook(_BeforeDecoder(host.argument_names), with_kwargs=True)
     for index, layer in enumerate(cast(list[Any], host.layers)):
-        its_class: Any = type(layer)
-        layer.__class__ = _receiver_of(its_class)
+        layer.__class__ = _receiver_of(cast(Any, type(layer)))
         layer.rational_slot = sidecar.layers.index(index) if index in sidecar.layers else None
 
 

@@ -32,22 +32,10 @@ class _Stepping:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.stepper: Stepper | None = None
-        self.steps_plainly = False  # whether a step of the head is known, and is the stepper's and nothing else
-
-    def prepare(self, head: RationalHead) -> Stepper:
-        """How to take a step, found once: the parameters stay as they are while a cache lasts."""
-        if self.stepper is None:
-            self.stepper = head.transitions.stepper()
-            self.steps_plainly = _steps_plainly(head)
-        return self.stepper
-
-    def reset(self) -> None:
-        """Forget the states and the parameters."""
-        self.stepper, self.steps_plainly = None, False
-        super().reset()  # type: ignore[misc]
 
 
 def _steps_plainly(head: RationalHead) -> bool:
+    """Whether a step of the head is its stepper's and nothing else."""
     return type(head).advance is RationalHead.advance
 
 
@@ -57,6 +45,13 @@ class _GrowingStepping(_Stepping):
     previous: Callable[[], Tensor]
     append_one: Callable[[Tensor], None]
     get_seq_length: Callable[[], int]
+    steps_plainly = False
+
+    def prepare(self, head: RationalHead) -> Stepper:
+        """How to take a step, found once: the parameters stay as they are while a cache lasts."""
+        if self.stepper is None:
+            self.stepper, self.steps_plainly = head.transitions.stepper(), _steps_plainly(head)
+        return self.stepper
 
     @property
     def begun(self) -> bool:
@@ -74,6 +69,11 @@ class _GrowingStepping(_Stepping):
         state = self.stepper(self.previous(), drive)
         self.append_one(state)
         return state
+
+    def reset(self) -> None:
+        """Forget the states and the parameters."""
+        self.stepper, self.steps_plainly = None, False
+        super().reset()  # type: ignore[misc]
 
 
 class StateLayer(_GrowingStepping, DynamicLayer):  # type: ignore[misc]
@@ -190,8 +190,8 @@ class StaticStateLayer(_Stepping, StaticLayer):  # type: ignore[misc]
                 for each in kept:
                     torch._dynamo.mark_static_address(each)
                 self.stepper = replace(fresh, kept=tuple(kept))
-            self.prepared, self.steps_plainly = True, _steps_plainly(head)
-        self.ready = self.begun and self.steps_plainly
+            self.prepared = True
+        self.ready = self.begun and _steps_plainly(head)
         return self.stepper
 
     def step(self, drive: Tensor) -> Tensor:
@@ -237,7 +237,7 @@ class StaticStateLayer(_Stepping, StaticLayer):  # type: ignore[misc]
 
     def reset(self) -> None:
         """Forget the state and the parameters, and keep their places."""
-        self.begun = self.prepared = self.steps_plainly = self.ready = False
+        self.begun = self.prepared = self.ready = False
         StaticLayer.reset(self)
 
 

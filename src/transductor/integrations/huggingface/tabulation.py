@@ -13,7 +13,7 @@ from transductor.transitions import DenseTransitions
 
 __all__ = ["tabulate"]
 
-# Matrices computed at once: at 32 states, 64 MB.
+# Entries of matrices computed at once: 64 MB of float32.
 _TOGETHER = 1 << 24
 
 
