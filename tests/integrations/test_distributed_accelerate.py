@@ -30,7 +30,7 @@ EXACT = 1e-6
 
 
 # Every rank imports transformers, which takes longer than all it then does.
-@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[2, 4])
 def found(request, tmp_path_factory):
     def asked(folder):
         return answers(request.param, SCRIPT, folder / "found.json")
