@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -171,6 +172,19 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path):
     with pytest.raises(ValueError, match="family must be one of"):
         save(RationalHead(Unlisted(state_dim=1, vocab_size=2)), tmp_path / "head")
     assert not (tmp_path / "head").exists()
+
+
+def test_what_another_saver_has_just_finished_is_not_missed(checkpoint):
+    """Ranks that save to one folder see each other's unfinished files, which are gone a moment later."""
+    model, gone = load(checkpoint), checkpoint / ".config.json.gone"
+    gone.symlink_to(checkpoint / "nowhere")  # listed, and not there when it is looked at
+    save(model, checkpoint)
+    gone.unlink()
+    with ThreadPoolExecutor(4) as ranks:
+        for saved in [ranks.submit(save, model, checkpoint) for _ in range(40)]:
+            saved.result()
+    assert len(list(checkpoint.iterdir())) == 2
+    load(checkpoint)
 
 
 def test_leftovers_of_a_killed_save_are_swept(checkpoint):

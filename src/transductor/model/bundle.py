@@ -7,6 +7,7 @@ moment leaves the old bundle or the new one.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
@@ -77,8 +78,9 @@ class Bundle:
     def _sweep(self, folder: Path) -> None:
         """Remove what a process killed while saving left behind, once it is clear that nobody is still writing it."""
         for left in (*folder.glob(f".{self.manifest}.*"), *folder.glob(f".{self.stem}-*.safetensors.*")):
-            if time.time() - left.stat().st_mtime > 60:
-                left.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # whoever wrote it has just finished, another rank perhaps
+                if time.time() - left.stat().st_mtime > 60:
+                    left.unlink()
 
     def read(self, folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Manifest and tensors, whole and unaltered, or a :class:`CheckpointError`."""
