@@ -1,10 +1,10 @@
 """What a sidecar costs its host: a GPT-2 of 124 million parameters on a GPU, trained and decoding, bare and attached.
 
-Everybody takes turns within one run, nobody always second.  Decoding is measured as users do it, with ``generate`` and
-a streamer that looks at the clock whenever it is given a token: with the cache that grows, where Python calls the
-model, all sidecars on one and the same host; and with a static cache, where ``generate`` compiles it, on hosts that
-share their weights, beside a second bare one, which shows how much equal hosts differ.  Last, the compiled model in
-a loop that waits for no token, which is the time of the GPU alone.
+Everybody takes turns within one run.  Decoding is measured as users do it, with ``generate`` and a streamer that looks
+at the clock whenever it is given a token: with the cache that grows, where Python calls the model, on one host whose
+sidecar comes and goes within a call, and ``bare`` is the same with nothing that comes; and with a static cache, where
+``generate`` compiles the model, on hosts that share their weights, beside a second bare one, which shows how much
+equal hosts differ.  Last, the compiled model in a loop that waits for no token, which is the time of the GPU alone.
 
 Writes ``benchmarks/results/sidecar_cost_cuda.json`` and ``sidecar_cost_cuda.png``.  Usage:
 ``python benchmarks/sidecar_cost.py [--quick] [--output FOLDER]``; ``--quick`` is a small host for a machine without a
@@ -55,7 +55,9 @@ class Sizes:
     prompt: int = 128
     generated: int = 128
     left_out: int = 8
-    decoding_turns: int = 14
+    decoding_turns: int = 10
+    block: int = 16
+    blocks: int = 17
     compiled_turns: int = 40
     stream_turns: int = 20
 
@@ -72,6 +74,8 @@ QUICK = Sizes(
     generated=8,
     left_out=2,
     decoding_turns=2,
+    block=4,
+    blocks=5,
     compiled_turns=2,
     stream_turns=2,
 )
@@ -122,7 +126,7 @@ def build(sizes: Sizes, name: str, device: str) -> Any:
             n_embd=sizes.width,
             n_head=attention_heads,
             vocab_size=sizes.vocab_size,
-            n_positions=max(sizes.length, sizes.prompt + sizes.generated),
+            n_positions=max(sizes.length, sizes.prompt + sizes.generated, sizes.prompt + sizes.block * sizes.blocks),
             bos_token_id=None,
             eos_token_id=None,
         )
@@ -233,22 +237,21 @@ class Clock(BaseStreamer):
         """Nothing to flush."""
 
 
-def generate(sizes: Sizes, host: Any, prompt: Tensor, cache: str) -> Clock:
+def generate(host: Any, prompt: Tensor, cache: str, tokens: int, clock: Clock) -> Clock:
     """So many tokens, greedily."""
-    clock = Clock()
-    asked = {"max_new_tokens": sizes.generated, "min_new_tokens": sizes.generated, "do_sample": False}
+    asked = {"max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": False}
     host.generate(prompt, cache_implementation=cache, streamer=clock, pad_token_id=0, **asked)
     return clock
 
 
 def between_tokens(sizes: Sizes, host: Any, prompt: Tensor, cache: str) -> float:
     """The median of the seconds between a token and the next, the first few left out."""
-    times = generate(sizes, host, prompt, cache).times
+    times = generate(host, prompt, cache, sizes.generated, Clock()).times
     return median(later - earlier for earlier, later in pairwise(times[sizes.left_out :]))
 
 
 class Changing:
-    """One host, whose sidecar is changed before every turn: two hosts of the same making differ by a per cent or two.
+    """One host, whose sidecar is changed: two hosts of the same making differ by a per cent or two.
 
     ``sums alone`` is no sidecar: a constant is added to the stream before each layer, and nothing else is done.
     """
@@ -278,13 +281,46 @@ class Changing:
         return forward(stream + self.term, *args, **kwargs)
 
 
+class Switch(Clock):
+    """Takes the sidecar away and attaches it again, block by block of the tokens of one call.
+
+    The speed of a processor drifts by more than a sidecar costs between one call and the next.  What switching takes
+    is not counted, nor are the first tokens after it.  ``blocks`` are the medians, attached first, then by turns.
+    """
+
+    def __init__(self, changing: Changing, name: str, sizes: Sizes) -> None:
+        super().__init__()
+        self.changing, self.name, self.sizes = changing, name, sizes
+        self.blocks: list[float] = []
+        self.resumed = 0.0
+
+    def put(self, value: Tensor) -> None:
+        """One more token of the block."""
+        self.times.append(time.perf_counter() - self.resumed)
+        if len(self.times) == self.sizes.block:
+            self.blocks.append(median(self.times[self.sizes.block // 4 :]))
+            self.times.clear()
+            self.changing.attached("bare" if len(self.blocks) % 2 else self.name)
+        self.resumed = time.perf_counter()
+
+
 def generated(sizes: Sizes, device: str) -> dict[str, Any]:
-    """Seconds from a token to the next as Python calls the model."""
+    """Seconds from a token to the next as Python calls the model, each block of tokens beside the bare one before."""
     changing = Changing(sizes, device)
-    names = ["bare", SUMS_ALONE, *changing.sidecars]
-    action = partial(between_tokens, sizes, changing.host, a_prompt(sizes, device), "dynamic")
-    ready = {name: partial(changing.attached, name) for name in names}
-    return summarised(take_turns(dict.fromkeys(names, action), sizes.decoding_turns, ready))
+    prompt = a_prompt(sizes, device)
+    attached: dict[str, list[float]] = {name: [] for name in ("bare", SUMS_ALONE, *changing.sidecars)}
+    bare: dict[str, list[float]] = {name: [] for name in attached}
+    with quiet_collector():
+        for number in range(-1, sizes.decoding_turns):  # the first turn warms up
+            for name in attached:
+                changing.attached(name)
+                tokens = sizes.block * sizes.blocks
+                switch = Switch(changing, name, sizes)
+                generate(changing.host, prompt, "dynamic", tokens, switch)
+                if number >= 0:
+                    bare[name] += switch.blocks[1::2]
+                    attached[name] += switch.blocks[2::2]
+    return {name: compared(attached[name], bare[name]) for name in attached}
 
 
 def generated_compiled(sizes: Sizes, device: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -49,18 +49,29 @@ class Injection(nn.Module, ABC):
         """
         if self.projections is None:
             return lambda layer, stream: stream
-        states = states.to(self.projections.weight.dtype)
-        parts: tuple[Tensor, ...] | None = None
         if torch.is_grad_enabled() or states.shape[1] <= _FEW or self.layers == 1 or not _is_bare(self.projections):
-            # A module call, never `.weight @`: adapters such as LoRA wrap modules.
-            parts = self.projections(states).chunk(self.layers, -1)
+            return self.inject(self.project(states))
+        states = states.to(self.projections.weight.dtype)
 
         def inject(layer: int, stream: Tensor) -> Tensor:
             if layer >= self.layers:
                 return stream
-            if parts is not None:
-                return _added(stream, parts[layer])
             return _added(stream, functional.linear(states, cast(Tensor, self.projection(layer))))
+
+        return inject
+
+    def project(self, states: Tensor) -> Tensor:
+        """``W^(l) states`` of all layers that receive something, ``(B, T, L·W)``; states ``(B, T, D)``."""
+        assert self.projections is not None
+        # A module call, never `.weight @`: adapters such as LoRA wrap modules.
+        return cast(Tensor, self.projections(states.to(self.projections.weight.dtype)))
+
+    def inject(self, terms: Tensor) -> Inject:
+        """``inject(layer, stream)``, which adds what :meth:`project` answered."""
+        parts, layers = terms.chunk(self.layers, -1), self.layers
+
+        def inject(layer: int, stream: Tensor) -> Tensor:
+            return stream if layer >= layers else _added(stream, parts[layer])
 
         return inject
 

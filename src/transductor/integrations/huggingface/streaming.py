@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -17,13 +17,23 @@ from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLa
 
 from transductor.heads import HeadState, RationalHead
 from transductor.heads.rational import FEW_STEPS
+from transductor.injection import Inject
+from transductor.integrations.huggingface.captured import MOST_STATES, CapturedStep, captured_step, overwritten
 from transductor.notation import readable
 from transductor.transitions import Stepper
 
-__all__ = ["StateLayer", "StaticStateLayer", "WindowedStateLayer", "real_tokens", "state_layer", "stream_states"]
+if TYPE_CHECKING:
+    from transductor.integrations.huggingface.sidecar import Sidecar
 
-# So many states of single tokens wait until they are joined to the others: each takes more room alone.
-_JOINED_TOGETHER = 64
+__all__ = [
+    "StateLayer",
+    "StaticStateLayer",
+    "WindowedStateLayer",
+    "real_tokens",
+    "replayed",
+    "state_layer",
+    "stream_states",
+]
 
 
 class _Stepping:
@@ -86,6 +96,8 @@ class StateLayer(_GrowingStepping, DynamicLayer):  # type: ignore[misc]
     def __init__(self) -> None:
         self._joined: Tensor | None = None
         self._waiting: list[Tensor] = []  # (B, D) each
+        self._captured: CapturedStep | None = None
+        self._captures = True
         super().__init__()
 
     @property
@@ -97,6 +109,8 @@ class StateLayer(_GrowingStepping, DynamicLayer):  # type: ignore[misc]
     @keys.setter
     def keys(self, states: Tensor | None) -> None:
         self._joined, self._waiting = states, []
+        if self._captured is not None:
+            self._captured.forget()
 
     @property
     def values(self) -> Tensor | None:
@@ -110,12 +124,15 @@ class StateLayer(_GrowingStepping, DynamicLayer):  # type: ignore[misc]
 
     def get_seq_length(self) -> int:
         """How many states."""
-        return len(self._waiting) + (0 if self._joined is None else self._joined.shape[-2])
+        replayed = 0 if self._captured is None else self._captured.count
+        return replayed + len(self._waiting) + (0 if self._joined is None else self._joined.shape[-2])
 
     def previous(self) -> Tensor:
         """The state ``(B, D)`` after the last cached token."""
         if self._waiting:
             return self._waiting[-1]
+        if self._captured is not None and self._captured.count:
+            return self._captured.state()
         assert self._joined is not None
         return self._joined[:, 0, -1]
 
@@ -130,13 +147,53 @@ class StateLayer(_GrowingStepping, DynamicLayer):  # type: ignore[misc]
         if torch.compiler.is_compiling():  # where the length of a list is a constant
             self.append(state.unsqueeze(1))
         else:
+            if self._captured is not None and self._captured.count:
+                self._join()
             self._waiting.append(state)
-            if len(self._waiting) == _JOINED_TOGETHER:
+            if len(self._waiting) == MOST_STATES:
                 self._join()
 
+    def replay(self, sidecar: Sidecar, drive: Tensor) -> Inject | None:
+        """The terms of one more token by a captured step, its state kept; None where there is no such step."""
+        step = self._captured
+        if step is None:
+            if not self._captures or self.stepper is None or not self.ready:
+                return None
+            self._join()
+            step = self._captured = captured_step(self, sidecar, self.stepper, self.previous(), drive)
+            self._captures = step is not None
+            if step is None:
+                return None
+            self.stepper = step.stepper
+        if step.sidecar() is not sidecar or not step.fits(drive):
+            return None
+        if not step.current:
+            self._join()
+            step.begin(self.previous())
+        inject = step(drive)
+        if step.count == MOST_STATES:
+            self._join()
+        return inject
+
+    def reset(self) -> None:
+        """Forget the states and the parameters."""
+        self._captured, self._captures = None, True
+        super().reset()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy captures a step of its own."""
+        self._join()
+        return self.__dict__ | {"_captured": None, "_captures": True}
+
     def _join(self) -> None:
+        """Never are some waiting here and others in a captured step."""
+        waiting = None
         if self._waiting:
-            joined, waiting = self._joined, torch.stack(self._waiting, 1).unsqueeze(1)
+            waiting = torch.stack(self._waiting, 1)
+        elif self._captured is not None and self._captured.count:
+            waiting = self._captured.states()
+        if waiting is not None:
+            joined, waiting = self._joined, waiting.unsqueeze(1)
             self.keys = waiting if joined is None else torch.cat((joined, waiting), -2)
 
 
@@ -180,10 +237,9 @@ class StaticStateLayer(_Stepping, StaticLayer):  # type: ignore[misc]
             fresh, before = head.transitions.stepper(), self.stepper
             if torch.compiler.is_compiling():  # a graph cannot say where a tensor stays
                 return fresh
-            if before is not None and _can_hold(before.kept, fresh.kept):
-                for old, new in zip(before.kept, fresh.kept, strict=True):
-                    old.copy_(new)
-                self.stepper = replace(fresh, kept=before.kept)
+            in_place = None if before is None else overwritten(before.kept, fresh.kept)
+            if in_place is not None:
+                self.stepper = replace(fresh, kept=in_place)
             else:
                 owned = {each.untyped_storage().data_ptr() for each in (*head.parameters(), *head.buffers())}
                 kept = [each.clone() if each.untyped_storage().data_ptr() in owned else each for each in fresh.kept]
@@ -239,15 +295,6 @@ class StaticStateLayer(_Stepping, StaticLayer):  # type: ignore[misc]
         """Forget the state and the parameters, and keep their places."""
         self.begun = self.prepared = self.ready = False
         StaticLayer.reset(self)
-
-
-def _can_hold(old: tuple[Tensor, ...], new: tuple[Tensor, ...]) -> bool:
-    """Whether the numbers of the new tensors can be written into the old ones."""
-    return len(old) == len(new) and all(
-        (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device)
-        and (torch.is_inference_mode_enabled() or not a.is_inference())
-        for a, b in zip(old, new, strict=True)
-    )
 
 
 AnyStateLayer = StateLayer | WindowedStateLayer | StaticStateLayer
@@ -355,6 +402,20 @@ def stream_states(
     if isinstance(layer, StaticStateLayer) and steps and not torch.compiler.is_compiling():
         layer.prepare(head)  # a compiled step that was not prepared would be compiled twice
     return states
+
+
+def replayed(sidecar: Sidecar, drive: Tensor, cache: Cache | None) -> Inject | None:
+    """What a sidecar adds at one decoded token, by a captured step; None where it must be computed the plain way.
+
+    Args:
+        sidecar: Attached to the host of the cache.
+        drive: Tokens ``(B, T)`` or features ``(B, T, F)``.
+        cache: Of the host.
+    """
+    layer = cache.layers[-1] if cache is not None and cache.layers else None
+    if type(layer) is not StateLayer or drive.shape[1] != 1 or torch.is_grad_enabled():
+        return None
+    return None if torch.is_autocast_enabled(drive.device.type) else layer.replay(sidecar, drive)
 
 
 def _is_sharded(head: RationalHead) -> bool:
