@@ -26,7 +26,7 @@ from transductor.integrations.huggingface import captured, sidecar, tabulate
 from transductor.integrations.huggingface.hosts import HOSTS, host_of
 from transductor.integrations.huggingface.sidecar import attach, detach, fasten, head_for, sidecar_of
 from transductor.integrations.huggingface.sidecar_storage import load_sidecar, save_sidecar
-from transductor.transitions import DenseTransitions, PermutationTransitions, SharedBasisTransitions
+from transductor.transitions import FAMILIES, DenseTransitions, PermutationTransitions, SharedBasisTransitions
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 GREEDY = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
@@ -36,6 +36,7 @@ GREEDY = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
 def _replays(monkeypatch):
     if DEVICE == "cpu":
         monkeypatch.setattr(captured, "on_a_gpu", lambda drive: True)
+        monkeypatch.setattr(captured, "alone", lambda: True)
         monkeypatch.setattr(captured, "recorded", recorded_nowhere)
 
 
@@ -128,6 +129,20 @@ def test_decoding_is_the_parallel_pass(name):
     assert_same(torch.cat(parts, 1), logits(model, tokens))
     assert step_of(cache).current
     assert cache.layers[-1].get_seq_length() == 90
+
+
+@pytest.mark.parametrize("drive", [{"vocab_size": 64}, {"feature_dim": 32}], ids=["tokens", "features"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family(name, drive):
+    if name == "permutation" and "feature_dim" in drive:
+        pytest.skip("has no features")
+    family = FAMILIES[name](state_dim=4, **drive)
+    model, tokens = with_head(RationalHead(family)).to(DEVICE), tokens_of(2, 16)
+    cache, parts = begun(model, tokens[:, :5])
+    parts += decoded(model, tokens[:, 5:], cache)
+    assert_same(torch.cat(parts, 1), logits(model, tokens))
+    waits = name == "exponential" and "feature_dim" in drive  # for the GPU, in the middle of a step
+    assert (step_of(cache) is None) == waits
 
 
 @pytest.mark.parametrize("name", ["embeddings", "classes", "gpt2", "mistral", "gemma2"])
@@ -350,6 +365,21 @@ class TestWhoIsNotCaptured:
         config = peft.LoraConfig(r=2, target_modules=["projections"], init_lora_weights=False)
         injection = peft.inject_adapter_in_model(config, injection)
         assert self.decoding(model) is None
+
+    def test_a_family_of_somebody_else(self):
+        """Nobody knows what it does: a wait for the GPU would spoil the capture, and torch's random numbers."""
+        other = type("Other", (DenseTransitions,), {"__module__": "elsewhere"})
+        assert self.decoding(with_head(RationalHead(other(state_dim=3, vocab_size=64))).to(DEVICE)) is None
+
+    def test_who_is_not_alone(self, monkeypatch):
+        """Another thread may draw random numbers, which fails while a graph is captured; a step that waits is used."""
+        monkeypatch.undo()
+        assert captured.alone()
+        model, found = built("llama"), []
+        thread = threading.Thread(target=lambda: found.append((captured.alone(), self.decoding(model))))
+        thread.start()
+        thread.join()
+        assert found == [(False, None)]
 
     def test_ranks(self):
         """They may gather parameters for a call, and let go of them after it."""

@@ -221,18 +221,22 @@ def test_what_the_kernels_cannot_do_is_refused_by_name(monkeypatch):
 CAYLEY_SIZES = [1, 2, 5, 16, 20]
 
 
-@pytest.mark.parametrize("dim", CAYLEY_SIZES)
-@pytest.mark.parametrize("scale", [0.3, 1000.0])
-def test_cayley_rotations_by_elimination(dim, scale):
+@pytest.mark.parametrize("dim", [*CAYLEY_SIZES, 31])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("scale", [0.3, 30.0, 1000.0])
+def test_cayley_rotations_by_elimination(dim, scale, dtype):
     """Orthogonal and equal to the solve, however large the skew matrix."""
-    raw = scale * torch.randn(3, rotation.skew_dim(dim), dtype=torch.float64)
-    skews, eye = rotation.skew(raw, dim), torch.eye(dim, dtype=torch.float64)
+    raw = scale * torch.randn(3, rotation.skew_dim(dim), dtype=dtype)
     found, _ = (each.cpu() for each in rotation._eliminated(raw.to(DEVICE), dim, squared=False))
-    assert_same(found @ found.mT, eye.expand_as(found))
-    assert_same(found, torch.linalg.solve(eye - skews, eye + skews))
     square, again = (each.cpu() for each in rotation._eliminated(raw.to(DEVICE), dim, squared=True))
     assert torch.equal(again, found)
-    assert_same(square, found @ found)
+    raw, found, square = raw.double(), found.double(), square.double()
+    skews, eye = rotation.skew(raw, dim), torch.eye(dim, dtype=torch.float64)
+    tolerance = 1e-12 if dtype == torch.float64 else 2e-7  # of numbers up to 1: two units in the last place
+    rotations = torch.linalg.solve(eye - skews, eye + skews)
+    assert (found - rotations).abs().max() <= tolerance
+    assert (square - rotations @ rotations).abs().max() <= tolerance
+    assert (found @ found.mT - eye).abs().max() <= 4 * tolerance
 
 
 @pytest.mark.parametrize("squared", [False, True])

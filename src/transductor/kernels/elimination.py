@@ -15,11 +15,28 @@ def _place(i, j, D: tl.constexpr):
 
 
 @triton.jit
-def cayley_rotations(raw, out, squares, D: tl.constexpr, BLOCK: tl.constexpr):
-    """``(I + A)(I − A)⁻¹ = 2(I − A)⁻¹ − I``, one program per matrix: Gauss–Jordan elimination in place, in float64.
+def _inverse(matrix, i, j, D: tl.constexpr):
+    """Gauss–Jordan elimination in place, in the precision of ``matrix``, without a search for pivots."""
+    for k in range(D):
+        column = tl.sum(tl.where(j == k, matrix, 0.0), 1)[:, None]
+        row = tl.sum(tl.where(i == k, matrix, 0.0), 0)[None, :]
+        factor = 1.0 / tl.sum(tl.sum(tl.where(j == k, row, 0.0), 1), 0)
+        scaled = row * factor
+        # The k-th row is divided by its pivot, every other loses its k-th column; what they do to I takes its place.
+        others = tl.where(j == k, -column * factor, matrix - column * scaled)
+        matrix = tl.where(i == k, tl.where(j == k, factor, scaled), others)
+    return matrix
 
-    The symmetric part of I − A is the identity, so no pivot vanishes and none is searched for; what that costs in
-    digits when A is large, a Newton step for the inverse and one towards the nearest orthogonal matrix bring back.
+
+@triton.jit
+def cayley_rotations(raw, out, squares, D: tl.constexpr, BLOCK: tl.constexpr):
+    """``(I + A)(I − A)⁻¹ = 2(I − A)⁻¹ − I``, one program per matrix.
+
+    The symmetric part of I − A is the identity, so no pivot vanishes.  What elimination costs in digits, a step of
+    third order for the inverse X, ``X(I + R + R²)`` with ``R = I − (I − A)X`` in float64, and one towards the nearest
+    orthogonal matrix bring back.  Elimination is done in the precision of ``raw``; where A is so large that float32
+    leaves an R above 2⁻¹⁴, again in float64.
+
     A is given by its entries ``raw`` above the diagonal, row by row.  ``squares``, if given, receives the squares of
     the rotations.
     """
@@ -31,17 +48,15 @@ def cayley_rotations(raw, out, squares, D: tl.constexpr, BLOCK: tl.constexpr):
     eye = (i == j).to(tl.float64)
     upper = tl.load(raw + _place(i, j, D), mask=inner & (i < j), other=0.0)
     matrix = eye - (upper - tl.trans(upper)).to(tl.float64)
-    inverse = matrix
-    for k in range(D):
-        column = tl.sum(tl.where(j == k, inverse, 0.0), 1)[:, None]
-        row = tl.sum(tl.where(i == k, inverse, 0.0), 0)[None, :]
-        factor = 1.0 / tl.sum(tl.sum(tl.where(j == k, row, 0.0), 1), 0)
-        scaled = row * factor
-        # The k-th row is divided by its pivot, every other loses its k-th column; what they do to I takes its place.
-        others = tl.where(j == k, -column * factor, inverse - column * scaled)
-        inverse = tl.where(i == k, tl.where(j == k, factor, scaled), others)
-    residual = 2.0 * eye - tl.dot(matrix, inverse, input_precision="ieee", out_dtype=tl.float64)
-    rotation = 2.0 * tl.dot(inverse, residual, input_precision="ieee", out_dtype=tl.float64) - eye
+    inverse = _inverse(matrix.to(raw.dtype.element_ty), i, j, D).to(tl.float64)
+    residual = eye - tl.dot(matrix, inverse, input_precision="ieee", out_dtype=tl.float64)
+    if raw.dtype.element_ty != tl.float64:
+        if tl.max(tl.max(tl.abs(residual), 1), 0) > 6.103515625e-05:
+            inverse = _inverse(matrix, i, j, D)
+            residual = eye - tl.dot(matrix, inverse, input_precision="ieee", out_dtype=tl.float64)
+    residual += tl.dot(residual, residual, input_precision="ieee", out_dtype=tl.float64)
+    inverse += tl.dot(inverse, residual, input_precision="ieee", out_dtype=tl.float64)
+    rotation = 2.0 * inverse - eye
     excess = 1.5 * eye - 0.5 * tl.dot(tl.trans(rotation), rotation, input_precision="ieee", out_dtype=tl.float64)
     rotation = tl.dot(rotation, excess, input_precision="ieee", out_dtype=tl.float64)
     tl.store(out + begin + i * D + j, rotation, mask=inner)

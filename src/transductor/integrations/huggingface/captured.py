@@ -7,8 +7,8 @@ whose cache is gone serves the next.
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +18,15 @@ import torch
 from torch import Tensor, nn
 
 from transductor.injection import Inject, Injection
-from transductor.transitions import Stepper
+from transductor.kernels.plan import LARGEST_STATE
+from transductor.transitions import (
+    COMPOSITES,
+    FAMILIES,
+    ExponentialTransitions,
+    SpectralCap,
+    Stepper,
+    TransitionFamily,
+)
 
 if TYPE_CHECKING:
     from transductor.integrations.huggingface.sidecar import Sidecar
@@ -128,6 +136,8 @@ def captured_step(owner: Any, sidecar: Sidecar, stepper: Stepper, state: Tensor,
             step.stepper = replace(stepper, kept=kept)
             _returned_by(owner, idle, step)
             return step
+    if not alone():
+        return None
     try:
         step = CapturedStep(sidecar, stepper, state, drive)
     except RuntimeError as error:
@@ -178,7 +188,17 @@ def _can_be_captured(sidecar: Sidecar, drive: Tensor) -> bool:
         module._forward_hooks or module._forward_pre_hooks or hasattr(module, "_hf_hook") or "forward" in vars(module)
         for module in sidecar.modules()
     )
-    return not touched and type(sidecar.injection.projections) is nn.Linear
+    families = [module for module in sidecar.modules() if isinstance(module, TransitionFamily)]
+    return not touched and type(sidecar.injection.projections) is nn.Linear and all(map(_only_launches, families))
+
+
+def _only_launches(family: TransitionFamily) -> bool:
+    """Whether a step never waits for the GPU, which would spoil a capture; of families elsewhere nothing is known."""
+    if type(family) not in (*FAMILIES.values(), *COMPOSITES.values()):
+        return False
+    # Driven by features, the matrices are computed in the step: there an exponential, or a solve, would wait.
+    waits = isinstance(family, ExponentialTransitions | SpectralCap) or family.state_dim > LARGEST_STATE
+    return family.feature_dim is None or not waits
 
 
 def on_a_gpu(drive: Tensor) -> bool:
@@ -190,26 +210,30 @@ def on_a_gpu(drive: Tensor) -> bool:
     )
 
 
-_STREAMS: dict[torch.device, tuple[torch.cuda.Stream, Any]] = {}
+def alone() -> bool:
+    """Whether no other thread of Python runs: one that draws random numbers on the GPU during a capture would fail."""
+    return all(
+        thread is threading.current_thread() or isinstance(thread, threading._DummyThread)
+        for thread in threading.enumerate()
+    )
+
+
+_STREAMS: dict[torch.device, torch.cuda.Stream] = {}
 
 
 def recorded(launch: Callable[[], None], device: torch.device) -> Callable[[], None]:
     """What ``launch`` has a GPU do, to be done again by one call."""
     if device not in _STREAMS:
-        _STREAMS[device] = torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
-    stream, pool = _STREAMS[device]
+        _STREAMS[device] = torch.cuda.Stream(device)
+    stream, now = _STREAMS[device], torch.cuda.current_stream(device)
     graph = torch.cuda.CUDAGraph()
-    now = torch.cuda.current_stream(device)
     stream.wait_stream(now)
     with torch.inference_mode(False), torch.no_grad(), torch.cuda.device(device), torch.cuda.stream(stream):
-        launch()  # libraries prepare themselves here
-        graph.capture_begin(pool, "thread_local")
+        launch()  # libraries prepare themselves here, and what cannot be done fails
+        graph.capture_begin(capture_error_mode="thread_local")
         try:
             launch()
-        except BaseException:
-            with contextlib.suppress(RuntimeError):  # the first error is the one to tell
-                graph.capture_end()
-            raise
-        graph.capture_end()
+        finally:  # torch's random numbers wait for it
+            graph.capture_end()
     now.wait_stream(stream)
     return graph.replay
