@@ -4,7 +4,7 @@ Everybody takes turns within one run.  Decoding is measured as users do it, with
 at the clock whenever it is given a token: with the cache that grows, where Python calls the model, on one host whose
 sidecar comes and goes within a call, and ``bare`` is the same with nothing that comes; and with a static cache, where
 ``generate`` compiles the model, on hosts that share their weights, beside a second bare one, which shows how much
-equal hosts differ.  Last, the compiled model in a loop that waits for no token, which is the time of the GPU alone.
+equal hosts differ.
 
 Writes ``benchmarks/results/sidecar_cost_cuda.json`` and ``sidecar_cost_cuda.png``.  Usage:
 ``python benchmarks/sidecar_cost.py [--quick] [--output FOLDER]``; ``--quick`` is a small host for a machine without a
@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import GPT2Config, GPT2LMHeadModel, StaticCache
+from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.generation.streamers import BaseStreamer
 
 from transductor import RationalHead
@@ -59,7 +59,6 @@ class Sizes:
     block: int = 16
     blocks: int = 17
     compiled_turns: int = 36
-    stream_turns: int = 20
 
 
 QUICK = Sizes(
@@ -77,7 +76,6 @@ QUICK = Sizes(
     block=4,
     blocks=5,
     compiled_turns=2,
-    stream_turns=2,
 )
 
 
@@ -160,16 +158,12 @@ def training_step(host: Any, tokens: Tensor) -> Callable[[], None]:
     return step
 
 
-def take_turns(
-    actions: dict[str, Callable[[], float]], turns: int, before: dict[str, Callable[[], Any]] | None = None
-) -> dict[str, list[float]]:
-    """The seconds that each action says it took, turn by turn; what is done before it is not counted."""
+def take_turns(actions: dict[str, Callable[[], float]], turns: int) -> dict[str, list[float]]:
+    """The seconds that each action says it took, turn by turn."""
     found: dict[str, list[float]] = {name: [] for name in actions}
     with quiet_collector():
         for number in range(-2, turns):  # the first two turns warm up
             for name in list(actions)[:: 1 if number % 2 else -1]:
-                if before is not None:
-                    before[name]()
                 seconds = actions[name]()
                 if number >= 0:
                     found[name].append(seconds)
@@ -327,28 +321,22 @@ def generated(sizes: Sizes, device: str) -> dict[str, Any]:
     return {name: compared(attached[name], bare[name]) for name in attached}
 
 
-def generated_compiled(sizes: Sizes, device: str, keep: Callable[[dict[str, Any], dict[str, Any]], Record]) -> Record:
-    """Seconds from a token to the next with a static cache, and of a token that nobody waits for, kept as they come.
+def generated_compiled(sizes: Sizes, device: str, keep: Callable[[dict[str, Any]], Record]) -> Record:
+    """Seconds from a token to the next with a static cache, kept as they come.
 
     One sidecar at a time beside two bare hosts, everything compiled anew: what is compiled later into the same process
     is checked more slowly, whatever it is.
     """
     prompt = a_prompt(sizes, device)
     first = build(sizes, "bare", device).to(torch.bfloat16).eval()
-    waiting: list[dict[str, list[float]]] = []
-    running: list[dict[str, list[float]]] = []
+    measured: list[dict[str, list[float]]] = []
     for name in sidecars(sizes):
         if name not in ("bare", FEW_LAYERS):
             hosts = {one: twin(sizes, one, first) for one in ("bare", name, SECOND_HOST)}
             actions = {one: partial(between_tokens, sizes, host, prompt, "static") for one, host in hosts.items()}
             torch._dynamo.reset()
-            waiting.append(take_turns(actions, sizes.compiled_turns))
-            torch._dynamo.reset()
-            streams = {one: Stream(sizes, hosts[one], device) for one in ("bare", name)}
-            actions = {one: stream.decode for one, stream in streams.items()}
-            before = {one: stream.fill for one, stream in streams.items()}
-            running.append(take_turns(actions, sizes.stream_turns, before))
-            record = keep(pooled(waiting), pooled(running))
+            measured.append(take_turns(actions, sizes.compiled_turns))
+            record = keep(pooled(measured))
     return record
 
 
@@ -357,11 +345,7 @@ def pooled(measured: list[dict[str, list[float]]]) -> dict[str, Any]:
     found = {}
     for turns in measured:
         found.update(summarised(turns))
-    every = {
-        one: [value for turns in measured for value in turns[one]]
-        for one in ("bare", SECOND_HOST)
-        if one in measured[0]
-    }
+    every = {one: [value for turns in measured for value in turns[one]] for one in ("bare", SECOND_HOST)}
     return found | summarised(every)
 
 
@@ -379,40 +363,9 @@ def a_prompt(sizes: Sizes, device: str) -> Tensor:
     return torch.randint(0, sizes.vocab_size, (1, sizes.prompt), device=device)
 
 
-class Stream:
-    """One row decoded greedily by a compiled model, token by token, and no token is looked at."""
-
-    def __init__(self, sizes: Sizes, host: Any, device: str) -> None:
-        self.sizes, self.host, self.device = sizes, host, device
-        self.prompt = a_prompt(sizes, device)
-        self.step = torch.compile(host.__call__, mode="reduce-overhead", fullgraph=True)
-        self.cache = StaticCache(host.config, sizes.prompt + sizes.generated + 1)
-        self.fill()
-
-    @torch.no_grad()
-    def fill(self) -> None:
-        """Begin again after the prompt."""
-        self.cache.reset()
-        logits = self.host(self.prompt, past_key_values=self.cache, use_cache=True).logits
-        self.token = logits[:, -1:].argmax(-1)
-
-    @torch.no_grad()
-    def decode(self) -> float:
-        """Seconds of a token; the first few are not counted."""
-        token, began = self.token, 0.0
-        for place in range(self.sizes.generated):
-            if place == self.sizes.left_out:
-                began = waited_for(self.device)
-            position = torch.full((1, 1), self.sizes.prompt + place, device=self.device)
-            logits = self.step(token, past_key_values=self.cache, position_ids=position, use_cache=True).logits
-            token = logits[:, -1:].argmax(-1).clone()
-        return (waited_for(self.device) - began) / (self.sizes.generated - self.sizes.left_out)
-
-
 TRAINING = "training"
 GENERATE, GENERATE_STATIC = "generate", "generate, static cache"
-STREAM = "nobody waits, static cache"
-MARKS = {TRAINING: 3, GENERATE: 2, GENERATE_STATIC: 2, STREAM: 2}
+MARKS = {TRAINING: 3, GENERATE: 2, GENERATE_STATIC: 2}
 
 
 def interval(added: list[float]) -> tuple[float, float]:
@@ -496,9 +449,7 @@ def main() -> None:
     keep({TRAINING: trained(sizes, device)})
     record = keep({GENERATE: generated(sizes, device)})
     if device == "cuda":
-        record = generated_compiled(
-            sizes, device, lambda waiting, running: keep({GENERATE_STATIC: waiting, STREAM: running})
-        )
+        record = generated_compiled(sizes, device, lambda part: keep({GENERATE_STATIC: part}))
     print(picture(record, given.output / f"sidecar_cost_{device}.png"))
     for name, part in found.items():
         for one, entry in part.items():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Final, TypeAlias, cast, final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias, TypeGuard, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,17 @@ from torch.nn import functional
 
 from transductor.notation import one_of
 
-__all__ = ["INJECTIONS", "DeepInjection", "Inject", "Injection", "InputInjection", "NoInjection", "build_injection"]
+__all__ = [
+    "INJECTIONS",
+    "DeepInjection",
+    "Inject",
+    "Injection",
+    "InputInjection",
+    "NoInjection",
+    "build_injection",
+    "is_bare",
+    "is_touched",
+]
 
 
 # Up to this many tokens without gradient are decoding: launches cost more than arithmetic and room.
@@ -49,9 +59,10 @@ class Injection(nn.Module, ABC):
         """
         if self.projections is None:
             return lambda layer, stream: stream
-        if torch.is_grad_enabled() or states.shape[1] <= _FEW or self.layers == 1 or not _is_bare(self.projections):
-            return self.inject(self.project(states))
         states = states.to(self.projections.weight.dtype)
+        if torch.is_grad_enabled() or states.shape[1] <= _FEW or self.layers == 1 or not is_bare(self.projections):
+            # A module call, never `.weight @`: adapters such as LoRA wrap modules.
+            return self.adding(self.projections(states).chunk(self.layers, -1))
 
         def inject(layer: int, stream: Tensor) -> Tensor:
             if layer >= self.layers:
@@ -60,18 +71,11 @@ class Injection(nn.Module, ABC):
 
         return inject
 
-    def project(self, states: Tensor) -> Tensor:
-        """``W^(l) states`` of all layers that receive something, ``(B, T, L·W)``; states ``(B, T, D)``."""
-        assert self.projections is not None
-        # A module call, never `.weight @`: adapters such as LoRA wrap modules.
-        return cast(Tensor, self.projections(states.to(self.projections.weight.dtype)))
-
-    def inject(self, terms: Tensor) -> Inject:
-        """``inject(layer, stream)``, which adds what :meth:`project` answered."""
-        parts, layers = terms.chunk(self.layers, -1), self.layers
+    def adding(self, terms: Sequence[Tensor]) -> Inject:
+        """``inject(layer, stream)``, which adds the term of the layer, computed elsewhere."""
 
         def inject(layer: int, stream: Tensor) -> Tensor:
-            return stream if layer >= layers else _added(stream, parts[layer])
+            return stream if layer >= len(terms) else _added(stream, terms[layer])
 
         return inject
 
@@ -95,9 +99,14 @@ def _added(stream: Tensor, term: Tensor) -> Tensor:
     return stream + term
 
 
-def _is_bare(module: nn.Module) -> bool:
+def is_bare(module: nn.Module | None) -> TypeGuard[nn.Linear]:
     """A linear map that nothing has wrapped, hooked or parametrised."""
-    return type(module) is nn.Linear and not (module._forward_hooks or module._forward_pre_hooks)
+    return type(module) is nn.Linear and not is_touched(module)
+
+
+def is_touched(module: nn.Module) -> bool:
+    """Whether somebody hooked into the calls of a module, or replaced its ``forward`` as Accelerate does."""
+    return bool(module._forward_hooks or module._forward_pre_hooks) or "forward" in module.__dict__
 
 
 @final

@@ -73,6 +73,13 @@ for dim in (1, 5, 16, 32, 64):
     for squared in (False, True):
         rotation._eliminated(torch.zeros(3, rotation.skew_dim(dim)), dim, squared=squared)
         rotation._cayley_backward(torch.zeros(3, dim, dim), torch.zeros(3, dim, dim), squared)
+from transductor.kernels import decoding
+for dim, dtype in ((1, torch.float32), (6, torch.float64), (32, torch.bfloat16), (64, torch.float32)):
+    work = torch.float64 if dtype == torch.float64 else torch.float32
+    table, state = torch.zeros(5, dim, dim, dtype=work), torch.zeros(2, dim, dtype=work)
+    tokens, weight = torch.zeros(2, 1, dtype=torch.long), torch.zeros(300, dim, dtype=dtype)
+    for classes in (None, torch.zeros(7, dtype=torch.int32)):
+        decoding.decoded_token(table, classes, tokens, state, weight, 100)
 print(len(seen), "kernels")
 '''
 

@@ -82,7 +82,7 @@ def _per_matrix(kernel: Any, shape: torch.Size, *operands: Tensor | None, **cons
 
     dim = shape[-1]
     block = max(16, 1 << (dim - 1).bit_length())
-    warps = max(1, block**2 // 2048)  # sums across warps wait for each other
+    warps = max(1, block**2 // 1024)  # sums across warps wait for each other
     launch(kernel, (shape[:-2].numel(),), *operands, D=dim, BLOCK=block, **constants, warps=warps)
 
 

@@ -25,11 +25,13 @@ class Stepper:
     """One step of a stream: state ``(B, D)`` and drive, tokens ``(B)`` or features ``(B, F)``, to the next ``(B, D)``.
 
     ``step(state, drive, *kept)`` closes over no tensor that was computed for it: whoever must have these at a certain
-    address replaces ``kept`` by copies.
+    address replaces ``kept`` by copies.  ``by_table`` says that ``kept`` is one table ``(V, D, D)``, and a step the
+    product with the token's matrix.
     """
 
     step: Callable[..., Tensor]
     kept: tuple[Tensor, ...] = ()
+    by_table: bool = False
 
     def __call__(self, state: Tensor, drive: Tensor) -> Tensor:
         """The state after ``drive``."""
@@ -129,7 +131,7 @@ class TransitionFamily(nn.Module, ABC):
         """One step of a stream with the parameters of now; anything reusable is computed once, here."""
         if self.vocab_size is None:
             return Stepper(lambda state, features: matvec(self.matrices(features), state))
-        return Stepper(lambda state, tokens, table: matvec(table.index_select(0, tokens), state), (self.table(),))
+        return Stepper(lambda state, tokens, table: matvec(table.index_select(0, tokens), state), (self.table(),), True)
 
     def step_cost(self) -> int:
         """Multiply–adds of one step for one row, given its factors; a family driven by features computes those too."""
@@ -262,6 +264,7 @@ class ChartedFamily(TransitionFamily):
         return Stepper(
             lambda state, tokens, *factors: self.act(state, *[each.index_select(0, tokens) for each in factors]),
             self.factors(self.raw_numbers(None)),
+            by_table=type(self).act is ChartedFamily.act,
         )
 
     def lipschitz_of_chart(self) -> float | None:

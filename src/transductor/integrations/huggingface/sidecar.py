@@ -20,7 +20,7 @@ from transformers.cache_utils import Cache, DynamicCache
 from transductor.heads import RationalHead
 from transductor.injection import DeepInjection, Inject
 from transductor.integrations.huggingface.hosts import Host, host_of
-from transductor.integrations.huggingface.streaming import replayed, stream_states
+from transductor.integrations.huggingface.streaming import fused_terms, stream_states
 from transductor.notation import check_positive, one_of
 from transductor.transitions import FAMILIES
 
@@ -116,15 +116,19 @@ class _BeforeDecoder:
         else:
             drive = tokens if tokens.ndim == 2 else tokens.view(-1, tokens.shape[-1])
         cache, cu_seqlens = _cache(base, kwargs), kwargs.get("cu_seq_lens_q")
-        inject = None
+        terms = None
         if not torch.compiler.is_compiling() and type(sidecar) is Sidecar and cu_seqlens is None:
-            inject = replayed(sidecar, drive, cache)
-        kwargs[_INJECT] = inject or sidecar(
-            drive,
-            attention_mask=kwargs.get("attention_mask"),
-            position_ids=kwargs.get("position_ids"),
-            cu_seqlens=cu_seqlens,
-            cache=cache,
+            terms = fused_terms(sidecar, drive, cache)
+        kwargs[_INJECT] = (
+            sidecar.injection.adding(terms)
+            if terms is not None
+            else sidecar(
+                drive,
+                attention_mask=kwargs.get("attention_mask"),
+                position_ids=kwargs.get("position_ids"),
+                cu_seqlens=cu_seqlens,
+                cache=cache,
+            )
         )
         return (), kwargs
 

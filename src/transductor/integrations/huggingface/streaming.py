@@ -7,7 +7,7 @@ inside a compiled graph) happens to the states, exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,8 @@ from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLa
 
 from transductor.heads import HeadState, RationalHead
 from transductor.heads.rational import FEW_STEPS
-from transductor.injection import Inject
-from transductor.integrations.huggingface.captured import MOST_STATES, CapturedStep, captured_step, overwritten
+from transductor.injection import is_bare, is_touched
+from transductor.kernels.decoding import decoded_token, decodes_at_once
 from transductor.notation import readable
 from transductor.transitions import Stepper
 
@@ -29,11 +29,17 @@ __all__ = [
     "StateLayer",
     "StaticStateLayer",
     "WindowedStateLayer",
+    "fused_terms",
     "real_tokens",
-    "replayed",
     "state_layer",
     "stream_states",
 ]
+
+# So many states of single tokens wait until they are joined to the others: each takes more room alone.
+_JOINED_TOGETHER = 64
+
+# Numbers of a table that is computed only to be read by a kernel.
+_NOT_LARGE = 1 << 18
 
 
 class _Stepping:
@@ -56,11 +62,14 @@ class _GrowingStepping(_Stepping):
     append_one: Callable[[Tensor], None]
     get_seq_length: Callable[[], int]
     steps_plainly = False
+    table: Tensor | None = None  # (V, D, D), where a step is the product with a token's matrix
 
     def prepare(self, head: RationalHead) -> Stepper:
         """How to take a step, found once: the parameters stay as they are while a cache lasts."""
         if self.stepper is None:
             self.stepper, self.steps_plainly = head.transitions.stepper(), _steps_plainly(head)
+            if self.steps_plainly:
+                self.table = _table(head, self.stepper)
         return self.stepper
 
     @property
@@ -82,8 +91,18 @@ class _GrowingStepping(_Stepping):
 
     def reset(self) -> None:
         """Forget the states and the parameters."""
-        self.stepper, self.steps_plainly = None, False
+        self.stepper, self.steps_plainly, self.table = None, False, None
         super().reset()  # type: ignore[misc]
+
+
+def _table(head: RationalHead, stepper: Stepper) -> Tensor | None:
+    """The matrices of a head that is driven by tokens, where they are at hand or not large."""
+    family = head.transitions
+    if stepper.by_table:
+        return stepper.kept[0].detach().contiguous()
+    if family.vocab_size is None or family.vocab_size * family.state_dim**2 > _NOT_LARGE:
+        return None
+    return family.table().detach().contiguous()
 
 
 class StateLayer(_GrowingStepping, DynamicLayer):  # type: ignore[misc]
@@ -96,8 +115,6 @@ class StateLayer(_GrowingStepping, DynamicLayer):  # type: ignore[misc]
     def __init__(self) -> None:
         self._joined: Tensor | None = None
         self._waiting: list[Tensor] = []  # (B, D) each
-        self._captured: CapturedStep | None = None
-        self._captures = True
         super().__init__()
 
     @property
@@ -109,8 +126,6 @@ class StateLayer(_GrowingStepping, DynamicLayer):  # type: ignore[misc]
     @keys.setter
     def keys(self, states: Tensor | None) -> None:
         self._joined, self._waiting = states, []
-        if self._captured is not None:
-            self._captured.forget()
 
     @property
     def values(self) -> Tensor | None:
@@ -124,15 +139,12 @@ class StateLayer(_GrowingStepping, DynamicLayer):  # type: ignore[misc]
 
     def get_seq_length(self) -> int:
         """How many states."""
-        replayed = 0 if self._captured is None else self._captured.count
-        return replayed + len(self._waiting) + (0 if self._joined is None else self._joined.shape[-2])
+        return len(self._waiting) + (0 if self._joined is None else self._joined.shape[-2])
 
     def previous(self) -> Tensor:
         """The state ``(B, D)`` after the last cached token."""
         if self._waiting:
             return self._waiting[-1]
-        if self._captured is not None and self._captured.count:
-            return self._captured.state()
         assert self._joined is not None
         return self._joined[:, 0, -1]
 
@@ -147,53 +159,13 @@ class StateLayer(_GrowingStepping, DynamicLayer):  # type: ignore[misc]
         if torch.compiler.is_compiling():  # where the length of a list is a constant
             self.append(state.unsqueeze(1))
         else:
-            if self._captured is not None and self._captured.count:
-                self._join()
             self._waiting.append(state)
-            if len(self._waiting) == MOST_STATES:
+            if len(self._waiting) == _JOINED_TOGETHER:
                 self._join()
-
-    def replay(self, sidecar: Sidecar, drive: Tensor) -> Inject | None:
-        """The terms of one more token by a captured step, its state kept; None where there is no such step."""
-        step = self._captured
-        if step is None:
-            if not self._captures or self.stepper is None or not self.ready:
-                return None
-            self._join()
-            step = self._captured = captured_step(self, sidecar, self.stepper, self.previous(), drive)
-            self._captures = step is not None
-            if step is None:
-                return None
-            self.stepper = step.stepper
-        if step.sidecar() is not sidecar or not step.fits(drive):
-            return None
-        if not step.current:
-            self._join()
-            step.begin(self.previous())
-        inject = step(drive)
-        if step.count == MOST_STATES:
-            self._join()
-        return inject
-
-    def reset(self) -> None:
-        """Forget the states and the parameters."""
-        self._captured, self._captures = None, True
-        super().reset()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy captures a step of its own."""
-        self._join()
-        return self.__dict__ | {"_captured": None, "_captures": True}
 
     def _join(self) -> None:
-        """Never are some waiting here and others in a captured step."""
-        waiting = None
         if self._waiting:
-            waiting = torch.stack(self._waiting, 1)
-        elif self._captured is not None and self._captured.count:
-            waiting = self._captured.states()
-        if waiting is not None:
-            joined, waiting = self._joined, waiting.unsqueeze(1)
+            joined, waiting = self._joined, torch.stack(self._waiting, 1).unsqueeze(1)
             self.keys = waiting if joined is None else torch.cat((joined, waiting), -2)
 
 
@@ -237,9 +209,10 @@ class StaticStateLayer(_Stepping, StaticLayer):  # type: ignore[misc]
             fresh, before = head.transitions.stepper(), self.stepper
             if torch.compiler.is_compiling():  # a graph cannot say where a tensor stays
                 return fresh
-            in_place = None if before is None else overwritten(before.kept, fresh.kept)
-            if in_place is not None:
-                self.stepper = replace(fresh, kept=in_place)
+            if before is not None and _can_hold(before.kept, fresh.kept):
+                for old, new in zip(before.kept, fresh.kept, strict=True):
+                    old.copy_(new)
+                self.stepper = replace(fresh, kept=before.kept)
             else:
                 owned = {each.untyped_storage().data_ptr() for each in (*head.parameters(), *head.buffers())}
                 kept = [each.clone() if each.untyped_storage().data_ptr() in owned else each for each in fresh.kept]
@@ -295,6 +268,15 @@ class StaticStateLayer(_Stepping, StaticLayer):  # type: ignore[misc]
         """Forget the state and the parameters, and keep their places."""
         self.begun = self.prepared = self.ready = False
         StaticLayer.reset(self)
+
+
+def _can_hold(old: tuple[Tensor, ...], new: tuple[Tensor, ...]) -> bool:
+    """Whether the numbers of the new tensors can be written into the old ones."""
+    return len(old) == len(new) and all(
+        (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device)
+        and (torch.is_inference_mode_enabled() or not a.is_inference())
+        for a, b in zip(old, new, strict=True)
+    )
 
 
 AnyStateLayer = StateLayer | WindowedStateLayer | StaticStateLayer
@@ -404,18 +386,29 @@ def stream_states(
     return states
 
 
-def replayed(sidecar: Sidecar, drive: Tensor, cache: Cache | None) -> Inject | None:
-    """What a sidecar adds at one decoded token, by a captured step; None where it must be computed the plain way.
+def fused_terms(sidecar: Sidecar, drive: Tensor, cache: Cache | None) -> Sequence[Tensor] | None:
+    """What a sidecar adds to each of its layers at a decoded token, ``(B, 1, W)``, by one kernel; the cache goes along.
+
+    None where several operations must do it: on a processor, with gradient, for more than one token, for a head that
+    reads features, for modules that somebody changed or hooked into.
 
     Args:
         sidecar: Attached to the host of the cache.
-        drive: Tokens ``(B, T)`` or features ``(B, T, F)``.
+        drive: Tokens ``(B, T)``.
         cache: Of the host.
     """
     layer = cache.layers[-1] if cache is not None and cache.layers else None
-    if type(layer) is not StateLayer or drive.shape[1] != 1 or torch.is_grad_enabled():
+    if not isinstance(layer, _GrowingStepping) or layer.table is None or drive.shape[1] != 1 or not layer.begun:
         return None
-    return None if torch.is_autocast_enabled(drive.device.type) else layer.replay(sidecar, drive)
+    projections, classes = sidecar.injection.projections, sidecar.token_classes
+    if torch.is_grad_enabled() or is_touched(sidecar) or is_touched(sidecar.injection) or not is_bare(projections):
+        return None
+    state, weight = layer.previous(), projections.weight
+    if not decodes_at_once(layer.table, classes, drive, state, weight) or torch.is_autocast_enabled(drive.device.type):
+        return None
+    state, terms = decoded_token(layer.table, classes, drive, state, weight, sidecar.injection.width)
+    layer.append_one(state)
+    return terms.unbind(0)
 
 
 def _is_sharded(head: RationalHead) -> bool:

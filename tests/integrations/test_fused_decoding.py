@@ -1,19 +1,18 @@
-"""Decoded tokens of a sidecar by captured steps: the numbers of plain ones, whatever happens to cache and model.
+"""Decoded tokens of a sidecar by one kernel: the numbers of plain steps, whatever happens to cache and model.
 
-Without a GPU nothing can be captured; there a step that is replayed launches everything again, at the same addresses.
+Without a GPU the kernel is run by Triton's interpreter.
 """
 
 from __future__ import annotations
 
 import copy
-import gc
 import threading
-import weakref
 
 import pytest
 import torch
 
 pytest.importorskip("transformers")
+pytest.importorskip("triton")
 
 from transformers import DynamicCache
 
@@ -22,31 +21,22 @@ from tests.integrations.tiny_hosts import enlivened, logits, some_tokens, tiny_h
 from transductor import RationalHead
 from transductor.automata import regex
 from transductor.bridge import compile_head
-from transductor.integrations.huggingface import captured, sidecar, tabulate
+from transductor.integrations.huggingface import sidecar, streaming, tabulate
 from transductor.integrations.huggingface.hosts import HOSTS, host_of
 from transductor.integrations.huggingface.sidecar import attach, detach, fasten, head_for, sidecar_of
-from transductor.integrations.huggingface.sidecar_storage import load_sidecar, save_sidecar
-from transductor.transitions import FAMILIES, DenseTransitions, PermutationTransitions, SharedBasisTransitions
+from transductor.transitions import FAMILIES, DenseTransitions, SharedBasisTransitions
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 GREEDY = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
 
 
 @pytest.fixture(autouse=True)
-def _replays(monkeypatch):
-    monkeypatch.setattr(captured, "alone", lambda: True)
-    if DEVICE == "cpu":
-        monkeypatch.setattr(captured, "on_a_gpu", lambda drive: True)
-        monkeypatch.setattr(captured, "recorded", recorded_nowhere)
-
-
-def recorded_nowhere(launch, device):
-    def replay():
-        with torch.no_grad():
-            launch()
-
-    replay()  # as before a capture
-    return replay
+def fused(monkeypatch):
+    """How many tokens were decoded by the kernel."""
+    monkeypatch.setattr("transductor.kernels.decoding.runs_on", lambda device: True)
+    calls, plain = [], streaming.decoded_token
+    monkeypatch.setattr(streaming, "decoded_token", lambda *given: calls.append(1) or plain(*given))
+    return calls
 
 
 def with_head(head, family="llama", **options):
@@ -56,8 +46,8 @@ def with_head(head, family="llama", **options):
     return model
 
 
-def by_embeddings(family="llama"):
-    model = tiny_host(family)
+def by_embeddings():
+    model = tiny_host("llama")
     attach(model, head_for(model, state_dim=6))
     enlivened(sidecar_of(model).injection.projections)
     return model
@@ -69,22 +59,9 @@ def tabulated():
     return model
 
 
-def classes():
-    return with_head(compile_head(regex("(b|ab*a)*", ("a", "b"))), token_classes=(torch.arange(64) % 3 == 0).long())
-
-
-SUBJECTS = {
-    "embeddings": by_embeddings,
-    "tabulated": tabulated,
-    "classes": classes,
-    "its own parameters": lambda: with_head(RationalHead(DenseTransitions(state_dim=3, vocab_size=64))),
-    "shared basis": lambda: with_head(RationalHead(SharedBasisTransitions(state_dim=3, vocab_size=64))),
-    "permutations": lambda: with_head(RationalHead(PermutationTransitions(permutations=[(1, 2, 0), (1, 0, 2)] * 32))),
-    "two layers of three": lambda: with_layers([0, 2]),
-} | {family: lambda family=family: with_sidecar(family) for family in HOSTS}
-
-# Beside sliding windows alone, states are kept otherwise, and are not captured.
-CAPTURED = [name for name in SUBJECTS if name != "mistral"]
+def compiled_from(pattern):
+    head = compile_head(regex(pattern, ("a", "b")))
+    return with_head(head, token_classes=(torch.arange(64) % 3 == 0).long())
 
 
 def with_layers(layers):
@@ -92,6 +69,17 @@ def with_layers(layers):
     attach(model, tiny_head(), layers=layers)
     enlivened(sidecar_of(model).injection.projections)
     return model
+
+
+SUBJECTS = {
+    "tabulated": tabulated,
+    "permutations": lambda: compiled_from("(b|ab*a)*"),
+    "classes": lambda: compiled_from("a*b"),
+    "its own parameters": lambda: with_head(RationalHead(DenseTransitions(state_dim=3, vocab_size=64))),
+    "shared basis": lambda: with_head(RationalHead(SharedBasisTransitions(state_dim=3, vocab_size=64))),
+    "two layers of three": lambda: with_layers([0, 2]),
+    "bfloat16": lambda: with_sidecar("llama").to(torch.bfloat16),
+} | {family: lambda family=family: with_sidecar(family) for family in HOSTS}
 
 
 def built(name):
@@ -117,35 +105,30 @@ def decoded(model, tokens, cache):
     return [called(model, token, cache) for token in tokens.split(1, 1)]
 
 
-def step_of(cache):
-    return cache.layers[-1]._captured
-
-
-@pytest.mark.parametrize("name", CAPTURED)
-def test_decoding_is_the_parallel_pass(name):
-    model, tokens = built(name), tokens_of(2, 90)
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_decoding_is_the_parallel_pass(name, fused):
+    model, tokens = built(name), tokens_of(2, 24)
     cache, parts = begun(model, tokens[:, :9])
-    parts += decoded(model, tokens[:, 9:], cache)  # more than a step keeps
+    parts += decoded(model, tokens[:, 9:], cache)
     assert_same(torch.cat(parts, 1), logits(model, tokens))
-    assert step_of(cache).current
-    assert cache.layers[-1].get_seq_length() == 90
+    assert len(fused) == 14  # the first is taken by the head, which finds out how
+    assert parts[0].dtype == parts[-1].dtype
 
 
 @pytest.mark.parametrize("drive", [{"vocab_size": 64}, {"feature_dim": 32}], ids=["tokens", "features"])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_family(name, drive):
+def test_every_family(name, drive, fused):
     if name == "permutation" and "feature_dim" in drive:
         pytest.skip("has no features")
     family = FAMILIES[name](state_dim=4, **drive)
-    model, tokens = with_head(RationalHead(family)).to(DEVICE), tokens_of(2, 16)
+    model, tokens = with_head(RationalHead(family)).to(DEVICE), tokens_of(2, 10)
     cache, parts = begun(model, tokens[:, :5])
     parts += decoded(model, tokens[:, 5:], cache)
     assert_same(torch.cat(parts, 1), logits(model, tokens))
-    waits = name == "exponential" and "feature_dim" in drive  # for the GPU, in the middle of a step
-    assert (step_of(cache) is None) == waits
+    assert len(fused) == (4 if "vocab_size" in drive else 0)
 
 
-@pytest.mark.parametrize("name", ["embeddings", "classes", "gpt2", "mistral", "gemma2"])
+@pytest.mark.parametrize("name", ["classes", "gpt2", "mistral", "gemma2"])
 @pytest.mark.parametrize(
     "how",
     [
@@ -157,12 +140,13 @@ def test_every_family(name, drive):
     ],
     ids=str,
 )
-def test_generate_is_that_of_plain_steps(name, how, monkeypatch):
+def test_generate_is_that_of_plain_steps(name, how, monkeypatch, fused):
     model, tokens = built(name), tokens_of(1, 7)
-    options = {"max_new_tokens": 20} | GREEDY | how
+    options = {"max_new_tokens": 12} | GREEDY | how
     torch.manual_seed(3)
     found = model.generate(tokens, **options)
-    monkeypatch.setattr(sidecar, "replayed", lambda *given: None)
+    assert fused
+    monkeypatch.setattr(sidecar, "fused_terms", lambda *given: None)
     torch.manual_seed(3)
     assert torch.equal(found, model.generate(tokens, **options))
 
@@ -225,9 +209,9 @@ def test_caches_by_turns():
             parts.append(called(model, row[:, time : time + 1], cache))
     for (_, parts), row in streams:
         assert_same(torch.cat(parts, 1), logits(model, row))
-    assert len({id(step_of(cache)) for (cache, _), _ in streams}) == 4
 
 
+@pytest.mark.skipif(DEVICE == "cpu", reason="Triton's interpreter knows one thread only")
 def test_threads():
     model, tokens = built("llama"), tokens_of(4, 60)
     expected, found = logits(model, tokens), {}
@@ -260,43 +244,16 @@ def test_a_copied_cache_goes_its_own_way():
     assert_same(torch.cat(twins, 1), logits(model, other))
 
 
-@pytest.mark.parametrize("name", ["llama", "embeddings", "its own parameters", "shared basis", "permutations"])
-def test_the_next_cache_takes_the_step_over(name):
-    """With the parameters of its own beginning, in the old places."""
-    model, tokens = built(name), tokens_of(2, 20)
-    steps = []
-    for _ in range(3):
+@pytest.mark.parametrize("name", ["llama", "its own parameters", "shared basis", "permutations"])
+def test_a_new_cache_has_the_parameters_of_its_beginning(name):
+    model, tokens = built(name), tokens_of(2, 14)
+    for _ in range(2):
         cache, parts = begun(model, tokens[:, :9])
         parts += decoded(model, tokens[:, 9:], cache)
         assert_same(torch.cat(parts, 1), logits(model, tokens))
-        steps.append(weakref.ref(step_of(cache)))
-        del cache
-        gc.collect()
         with torch.no_grad():
             for parameter in sidecar_of(model).parameters():
                 parameter.normal_(std=0.3)
-    assert steps[0]() is steps[1]() is steps[2]() is not None
-
-
-@pytest.mark.parametrize("change", ["double", "replaced", "more rows"])
-def test_captured_anew(change):
-    model, tokens = built("llama"), tokens_of(2, 20)
-    cache, _ = begun(model, tokens[:, :9])
-    decoded(model, tokens[:, 9:12], cache)
-    first = weakref.ref(step_of(cache))
-    del cache
-    gc.collect()
-    if change == "double":
-        model.double()
-    elif change == "replaced":
-        projections = sidecar_of(model).injection.projections
-        projections.weight = torch.nn.Parameter(torch.randn_like(projections.weight))
-    else:
-        tokens = tokens_of(3, 20)
-    cache, parts = begun(model, tokens[:, :9])
-    parts += decoded(model, tokens[:, 9:], cache)
-    assert_same(torch.cat(parts, 1), logits(model, tokens))
-    assert step_of(cache) is not first()
 
 
 def test_another_sidecar_in_the_middle():
@@ -341,85 +298,51 @@ def test_inference_mode_and_back(first):
             assert_same(torch.cat(parts, 1), logits(model, tokens))
 
 
-class TestWhoIsNotCaptured:
+def test_a_wider_sidecar_in_the_middle_is_no_crash():
+    """Its projections do not fit the states of the cache: said by torch, and never read past the end."""
+    model, tokens = built("llama"), tokens_of(1, 20)
+    cache, _ = begun(model, tokens[:, :9])
+    decoded(model, tokens[:, 9:12], cache)
+    detach(model)
+    attach(model, RationalHead(DenseTransitions(state_dim=9, vocab_size=64)).to(DEVICE))
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        decoded(model, tokens[:, 12:13], cache)
+
+
+class TestWhoIsNotFused:
     def decoding(self, model):
         tokens = tokens_of(1, 12)
         cache, parts = begun(model, tokens[:, :9])
         parts += decoded(model, tokens[:, 9:], cache)
         assert_same(torch.cat(parts, 1), logits(model, tokens))
-        return step_of(cache)
 
-    def test_who_is_looked_at(self):
-        """A hook on the sidecar is called at every token."""
+    def test_who_reads_embeddings(self, fused):
+        self.decoding(by_embeddings().to(DEVICE))
+        assert not fused
+
+    @pytest.mark.parametrize("place", ["", "injection", "injection.projections"])
+    def test_who_is_looked_at(self, place, fused):
+        """A hook is called at every token."""
         model, calls = built("llama"), []
-        handle = sidecar_of(model).register_forward_hook(lambda *given: calls.append(1))
-        assert self.decoding(model) is None
-        assert len(calls) == 5
+        handle = sidecar_of(model).get_submodule(place).register_forward_pre_hook(lambda *given: calls.append(1))
+        self.decoding(model)
+        assert len(calls) == (0 if place == "injection" else 5)  # which is never called itself
+        assert not fused
         handle.remove()
-        assert self.decoding(model) is not None
+        self.decoding(model)
+        assert len(fused) == 2
 
-    def test_whose_projections_are_wrapped(self):
+    def test_whose_projections_are_wrapped(self, fused):
         peft = pytest.importorskip("peft")
         model = built("llama")
-        injection = sidecar_of(model).injection
         config = peft.LoraConfig(r=2, target_modules=["projections"], init_lora_weights=False)
-        injection = peft.inject_adapter_in_model(config, injection)
-        assert self.decoding(model) is None
+        peft.inject_adapter_in_model(config, sidecar_of(model).injection)
+        self.decoding(model)
+        assert not fused
 
-    def test_a_family_of_somebody_else(self):
-        """Nobody knows what it does: a wait for the GPU would spoil the capture, and torch's random numbers."""
-        other = type("Other", (DenseTransitions,), {"__module__": "elsewhere"})
-        assert self.decoding(with_head(RationalHead(other(state_dim=3, vocab_size=64))).to(DEVICE)) is None
-
-    def test_who_is_not_alone(self, monkeypatch):
-        """Another thread may draw random numbers, which fails while a graph is captured; a step that waits is used."""
-        monkeypatch.undo()
-        with monkeypatch.context() as context:
-            context.setattr(threading, "enumerate", lambda: [threading.current_thread()])
-            assert captured.alone()
-        model, found = built("llama"), []
-        thread = threading.Thread(target=lambda: found.append((captured.alone(), self.decoding(model))))
-        thread.start()
-        thread.join()
-        assert found == [(False, None)]
-
-    def test_ranks(self):
-        """They may gather parameters for a call, and let go of them after it."""
-        dist = torch.distributed
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-        try:
-            assert self.decoding(built("llama")) is None
-        finally:
-            dist.destroy_process_group()
-
-    def test_who_cannot_be(self, monkeypatch, caplog):
-        def refused(launch, device):
-            raise RuntimeError("operation not permitted when stream is capturing")
-
-        monkeypatch.setattr(captured, "recorded", refused)
-        assert self.decoding(built("llama")) is None
-        assert caplog.text.count("was not captured") == 1
-
-
-def test_a_waiting_step_is_no_part_of_the_model(tmp_path):
-    model, tokens = built("llama"), tokens_of(1, 20)
-    model.generate(tokens, max_new_tokens=5, **GREEDY)
-    gc.collect()
-    (waiting,) = captured._IDLE[sidecar_of(model)]
-    assert waiting.count == 0
-    twin = copy.deepcopy(model)
-    assert_same(logits(twin, tokens), logits(model, tokens))
-    save_sidecar(model, tmp_path)
-    detach(model)
-    load_sidecar(model, tmp_path)
-    assert_same(logits(twin, tokens), logits(model, tokens))
-
-
-def test_a_waiting_step_keeps_no_sidecar_alive():
-    model = built("llama")
-    model.generate(tokens_of(1, 9), max_new_tokens=5, **GREEDY)
-    gone = weakref.ref(sidecar_of(model))
-    detach(model)
-    del model
-    gc.collect()
-    assert gone() is None
+    def test_a_large_table_is_not_computed_for_it(self, fused, monkeypatch):
+        monkeypatch.setattr(streaming, "_NOT_LARGE", 1)
+        self.decoding(built("permutations"))
+        assert not fused
+        self.decoding(built("llama"))  # its matrices are at hand
+        assert fused
