@@ -385,13 +385,10 @@ def picture(record: Record, path: Path) -> Path:
     from transductor.report.style import READABLE, save_figure
 
     parts = record.measurements
-    rows = (len(parts) + 1) // 2
     with plt.rc_context(READABLE):
-        figure, axes = plt.subplots(rows, 2, figsize=(16, 4.6 * rows), layout="constrained", squeeze=False)
-        for axis, (name, part) in zip(axes.flat, parts.items(), strict=False):
+        figure, axes = plt.subplots(len(parts), 1, figsize=(13, 4.4 * len(parts)), layout="constrained", squeeze=False)
+        for axis, (name, part) in zip(axes.flat, parts.items(), strict=True):
             draw(axis, name, part)
-        for axis in axes.flat[len(parts) :]:
-            axis.set_axis_off()
         settings = record.settings
         figure.suptitle(f"GPT-2, 124 million parameters; d = {settings['state_dim']}; {record.environment['device']}")
         return save_figure(figure, path)
@@ -399,14 +396,16 @@ def picture(record: Record, path: Path) -> Path:
 
 def draw(axis: Any, name: str, part: dict[str, Any]) -> None:
     """One way of using the host."""
-    named = [one for one in part if one not in ("bare", SECOND_HOST)] + [one for one in part if one == SECOND_HOST]
+    nothing = {"bare": "nothing, twice"} if any(part["bare"]["added_turn_by_turn"]) else {}  # a control of its own
+    named = [one for one in part if one not in ("bare", SECOND_HOST)]
+    named += [one for one in part if one == SECOND_HOST or one in nothing]
     everything = sorted(100 * value for one in named for value in part[one]["added_turn_by_turn"])
     cut = len(everything) // 10
     bottom, top = min(-MARKS[name], 1.3 * everything[cut]), 1.3 * max(everything[-1 - cut], 2 * MARKS[name])
     axis.set_ylim(bottom, top)
     for place, one in enumerate(named):
         added = [100 * value for value in part[one]["added_turn_by_turn"]]
-        colour = "0.45" if one in (SECOND_HOST, SUMS_ALONE) else "#1f5fbf"
+        colour = "0.45" if one in ("bare", SECOND_HOST, SUMS_ALONE) else "#1f5fbf"
         axis.plot([place] * len(added), added, "o", color=colour, alpha=0.25, markersize=4)
         axis.plot([place - 0.25, place + 0.25], [100 * part[one]["added"]] * 2, color=colour, lw=3)
         axis.plot([place + 0.25] * 2, interval(added), color=colour, lw=3)
@@ -421,7 +420,7 @@ def draw(axis: Any, name: str, part: dict[str, Any]) -> None:
     axis.axhline(MARKS[name], color="#d1495b", lw=1.5, ls="--")
     at_the_edge = axis.get_yaxis_transform()
     axis.text(1.01, MARKS[name], f"{MARKS[name]} %", color="#d1495b", va="center", transform=at_the_edge)
-    labels = [textwrap.fill(one, 11, break_long_words=False) for one in named]
+    labels = [textwrap.fill(nothing.get(one, one), 13, break_long_words=False) for one in named]
     axis.set_xticks(range(len(named)), labels, fontsize="small")
     axis.set_xlim(-0.6, len(named) - 0.4)
     unit = "a step" if name == TRAINING else "a token"

@@ -30,7 +30,7 @@ def few(monkeypatch):
     """Small sizes: what is wrong is wrong at any."""
     monkeypatch.setattr(self_check, "CASES", FEW)
     monkeypatch.setattr(self_check, "TINY_CASES", FEW[:1])
-    monkeypatch.setattr(self_check, "_ROTATIONS", (2,))
+    monkeypatch.setattr(self_check, "_DIMENSIONS", (2,))
     monkeypatch.setenv("TRITON_INTERPRET", "0")
 
 
@@ -165,6 +165,22 @@ def test_what_is_not_a_scan_is_named_too(few, place, name, subject, monkeypatch)
     assert shown.exit_code == 1
     assert f"✗ {subject} on cpu is wrong at " in shown.output
     assert f"{name} off by" in shown.output
+
+
+@pytest.mark.parametrize("part", ["state", "terms"])
+def test_a_wrong_decoded_token_is_named(few, part, monkeypatch):
+    pytest.importorskip("triton")
+    right = self_check.decoded_token
+
+    def wrong(*operands):
+        state, terms = right(*operands)
+        return (state * 1.01, terms) if part == "state" else (state, terms * 1.01)
+
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setattr(self_check, "decoded_token", wrong)
+    shown = invoke()
+    assert shown.exit_code == 1
+    assert f"✗ decoded token on cpu is wrong at d=2: {part} off by 1.0e-02" in shown.output
 
 
 def test_a_stream_that_is_not_the_parallel_pass_is_named(few, monkeypatch):

@@ -22,6 +22,7 @@ from transductor.experiments.cases import DTYPES, Case, Operands, draw
 from transductor.experiments.correctness import WrongResult, bounds_of, one_line, outcome, relative_error
 from transductor.experiments.peers import Contender, library, unraced
 from transductor.heads import RationalHead
+from transductor.kernels.decoding import decoded_token
 from transductor.kernels.rotation import cayley_rotation, skew, skew_dim
 from transductor.model import BackboneConfig, RationalTransductor, RotaryPositions, load, save
 from transductor.notation import VALUE_TOLERANCE
@@ -52,7 +53,7 @@ TINY_CASES: Final = (
     Case(1, 9, dim=3, symbols=0, documents=3, bias=True),
     Case(2, 7, dim=5, dtype="bfloat16"),
 )
-_ROTATIONS: Final = (1, 2, 5, 32, 64)
+_DIMENSIONS: Final = (1, 2, 5, 32, 64)
 OnCheck = Callable[[str, int, int], None]
 
 
@@ -94,6 +95,8 @@ def run_self_check(
                 cases = CASES if name != "triton" or device != "cpu" else TINY_CASES
                 planned.append((name, _bound(_check_backend, name, device, cases, exact, seed)))
         planned.append(("Cayley map", _bound(_check_rotations, device, seed)))
+        if why_unusable("triton", device) is None:
+            planned.append(("decoded token", _bound(_check_decoded_token, device, seed)))
         planned.append(("decoding", _bound(_check_stream, device, seed)))
         planned.append(("checkpoint", _bound(_check_checkpoint, device, seed)))
         if compiled:
@@ -151,7 +154,7 @@ def _check_backend(
 def _check_rotations(device: str, seed: int) -> list[Check]:
     """The Cayley map, and its square, against a solve in float64; 3 matrices of each size."""
     source, found = torch.Generator().manual_seed(seed), []
-    for dim in _ROTATIONS:
+    for dim in _DIMENSIONS:
         for squared in (False, True):
             raw = torch.randn(3, skew_dim(dim), generator=source) / dim**0.5
             grad = torch.randn(3, dim, dim, generator=source)
@@ -169,6 +172,25 @@ def _check_rotations(device: str, seed: int) -> list[Check]:
                 if dim > 1:  # of one dimension there is one rotation, and nothing to turn
                     checked.compare("gradient", gradient, wanted, VALUE_TOLERANCE[torch.float32])
             found.append(checked.result())
+    return found
+
+
+def _check_decoded_token(device: str, seed: int) -> list[Check]:
+    """A step of a head and the projections of its state, by one kernel, against float64; 3 rows of each size."""
+    source, found = torch.Generator().manual_seed(seed), []
+    for dim in _DIMENSIONS:
+        table, state = torch.randn(7, dim, dim, generator=source), torch.randn(3, dim, generator=source)
+        weight, tokens = torch.randn(300, dim, generator=source), torch.randint(0, 7, (3, 1), generator=source)
+        checked = _Checked("decoded token", device, f"d={dim}")
+        with checked.watched():
+            after, terms = decoded_token(
+                table.to(device), None, tokens.to(device), state.to(device), weight.to(device), 100
+            )
+            right = (table[tokens[:, 0]].double() @ state.double().unsqueeze(-1)).squeeze(-1)
+            checked.compare("state", after, right, VALUE_TOLERANCE[torch.float32])
+            projected = (right @ weight.double().mT).unflatten(-1, (3, 1, 100)).transpose(0, 1)
+            checked.compare("terms", terms, projected, VALUE_TOLERANCE[torch.float32])
+        found.append(checked.result())
     return found
 
 
