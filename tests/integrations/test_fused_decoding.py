@@ -33,7 +33,8 @@ GREEDY = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
 @pytest.fixture(autouse=True)
 def fused(monkeypatch):
     """How many tokens were decoded by the kernel."""
-    monkeypatch.setattr("transductor.kernels.decoding.runs_on", lambda device: True)
+    for module in ("kernels.decoding", "integrations.huggingface.streaming"):
+        monkeypatch.setattr(f"transductor.{module}.runs_on", lambda device: True)
     calls, plain = [], streaming.decoded_token
     monkeypatch.setattr(streaming, "decoded_token", lambda *given: calls.append(1) or plain(*given))
     return calls

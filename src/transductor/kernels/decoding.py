@@ -7,7 +7,7 @@ from torch import Tensor
 
 from transductor.kernels.plan import LARGEST_STATE, TRITON_FOUND
 
-__all__ = ["decoded_token", "decodes_at_once"]
+__all__ = ["decoded_token", "decodes_at_once", "runs_on"]
 
 _OUTPUTS = 128  # of a program
 
@@ -26,7 +26,7 @@ def decodes_at_once(table: Tensor, classes: Tensor | None, tokens: Tensor, state
 
 
 def runs_on(device: torch.device) -> bool:
-    """Whether Triton's kernels do."""
+    """Whether Triton's kernels run there."""
     return TRITON_FOUND and device.type == "cuda"
 
 

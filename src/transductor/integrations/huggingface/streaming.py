@@ -18,7 +18,7 @@ from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLa
 from transductor.heads import HeadState, RationalHead
 from transductor.heads.rational import FEW_STEPS
 from transductor.injection import is_bare, is_touched
-from transductor.kernels.decoding import decoded_token, decodes_at_once
+from transductor.kernels.decoding import decoded_token, decodes_at_once, runs_on
 from transductor.notation import readable
 from transductor.transitions import Stepper
 
@@ -62,13 +62,13 @@ class _GrowingStepping(_Stepping):
     append_one: Callable[[Tensor], None]
     get_seq_length: Callable[[], int]
     steps_plainly = False
-    table: Tensor | None = None  # (V, D, D), where a step is the product with a token's matrix
+    table: Tensor | None = None  # (V, D, D), where a kernel can take a step by it
 
     def prepare(self, head: RationalHead) -> Stepper:
         """How to take a step, found once: the parameters stay as they are while a cache lasts."""
         if self.stepper is None:
             self.stepper, self.steps_plainly = head.transitions.stepper(), _steps_plainly(head)
-            if self.steps_plainly:
+            if self.steps_plainly and not torch.compiler.is_compiling():
                 self.table = _table(head, self.stepper)
         return self.stepper
 
@@ -96,8 +96,10 @@ class _GrowingStepping(_Stepping):
 
 
 def _table(head: RationalHead, stepper: Stepper) -> Tensor | None:
-    """The matrices of a head that is driven by tokens, where they are at hand or not large."""
+    """The matrices of a head that is driven by tokens, for a kernel; where they are at hand, or not large."""
     family = head.transitions
+    if not runs_on(head.raw_initial_state.device):
+        return None
     if stepper.by_table:
         return stepper.kept[0].detach().contiguous()
     if family.vocab_size is None or family.vocab_size * family.state_dim**2 > _NOT_LARGE:
