@@ -21,7 +21,7 @@ from tests.integrations.tiny_hosts import enlivened, logits, some_tokens, tiny_h
 from transductor import RationalHead
 from transductor.automata import regex
 from transductor.bridge import compile_head
-from transductor.integrations.huggingface import sidecar, streaming, tabulate
+from transductor.integrations.huggingface import sidecar, state_layers, streaming, tabulate
 from transductor.integrations.huggingface.hosts import HOSTS, host_of
 from transductor.integrations.huggingface.sidecar import attach, detach, fasten, head_for, sidecar_of
 from transductor.transitions import FAMILIES, DenseTransitions, SharedBasisTransitions
@@ -33,7 +33,7 @@ GREEDY = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
 @pytest.fixture(autouse=True)
 def fused(monkeypatch):
     """How many tokens were decoded by the kernel."""
-    for module in ("kernels.decoding", "integrations.huggingface.streaming"):
+    for module in ("kernels.decoding", "integrations.huggingface.state_layers"):
         monkeypatch.setattr(f"transductor.{module}.runs_on", lambda device: True)
     calls, plain = [], streaming.decoded_token
     monkeypatch.setattr(streaming, "decoded_token", lambda *given: calls.append(1) or plain(*given))
@@ -342,7 +342,7 @@ class TestWhoIsNotFused:
         assert not fused
 
     def test_a_large_table_is_not_computed_for_it(self, fused, monkeypatch):
-        monkeypatch.setattr(streaming, "_NOT_LARGE", 1)
+        monkeypatch.setattr(state_layers, "_NOT_LARGE", 1)
         self.decoding(built("permutations"))
         assert not fused
         self.decoding(built("llama"))  # its matrices are at hand

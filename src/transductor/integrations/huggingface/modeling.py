@@ -27,7 +27,8 @@ from transductor.configuration import from_plain, to_plain
 from transductor.heads import build_head
 from transductor.integrations.huggingface.configuration import RationalTransductorConfig
 from transductor.integrations.huggingface.hosting import HostedAttention, Placement
-from transductor.integrations.huggingface.streaming import real_tokens, state_layer, stream_states
+from transductor.integrations.huggingface.state_layers import state_layer
+from transductor.integrations.huggingface.streaming import real_tokens, stream_states
 from transductor.integrations.huggingface.vocabulary import check_resizable, with_vocabulary
 from transductor.model import RationalTransductor
 from transductor.model.attention import Attend, Places

@@ -13,7 +13,7 @@ from tests.comparison import assert_same
 from tests.integrations.tiny_hosts import logits, some_tokens, with_sidecar
 from transductor import RationalHead
 from transductor.integrations.huggingface.sidecar import attach, detach, sidecar_of
-from transductor.integrations.huggingface.streaming import StateLayer, StaticStateLayer
+from transductor.integrations.huggingface.state_layers import StateLayer, StaticStateLayer
 from transductor.transitions import CayleyTransitions, DenseTransitions, PermutationTransitions
 
 DIM = 3
