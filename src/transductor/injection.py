@@ -21,7 +21,6 @@ __all__ = [
     "NoInjection",
     "build_injection",
     "is_bare",
-    "is_touched",
 ]
 
 
@@ -101,12 +100,9 @@ def _added(stream: Tensor, term: Tensor) -> Tensor:
 
 def is_bare(module: nn.Module | None) -> TypeGuard[nn.Linear]:
     """A linear map that nothing has wrapped, hooked or parametrised."""
-    return type(module) is nn.Linear and not is_touched(module)
-
-
-def is_touched(module: nn.Module) -> bool:
-    """Whether somebody hooked into the calls of a module, or replaced its ``forward`` as Accelerate does."""
-    return bool(module._forward_hooks or module._forward_pre_hooks) or "forward" in module.__dict__
+    if type(module) is not nn.Linear or module._forward_hooks or module._forward_pre_hooks:
+        return False
+    return "forward" not in module.__dict__  # which Accelerate replaces
 
 
 @final

@@ -17,13 +17,21 @@ pytest.importorskip("triton")
 from transformers import DynamicCache
 
 from tests.comparison import assert_same
-from tests.integrations.tiny_hosts import enlivened, logits, some_tokens, tiny_head, tiny_host, with_sidecar
+from tests.integrations.tiny_hosts import (
+    by_embeddings,
+    logits,
+    some_tokens,
+    tiny_head,
+    tiny_host,
+    with_head,
+    with_sidecar,
+)
 from transductor import RationalHead
 from transductor.automata import regex
 from transductor.bridge import compile_head
 from transductor.integrations.huggingface import sidecar, state_layers, streaming, tabulate
 from transductor.integrations.huggingface.hosts import HOSTS, host_of
-from transductor.integrations.huggingface.sidecar import attach, detach, fasten, head_for, sidecar_of
+from transductor.integrations.huggingface.sidecar import attach, detach, fasten, sidecar_of
 from transductor.transitions import FAMILIES, DenseTransitions, SharedBasisTransitions
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -40,45 +48,28 @@ def fused(monkeypatch):
     return calls
 
 
-def with_head(head, family="llama", **options):
-    model = tiny_host(family)
-    attach(model, head, **options)
-    enlivened(sidecar_of(model).injection.projections)
-    return model
-
-
-def by_embeddings():
-    model = tiny_host("llama")
-    attach(model, head_for(model, state_dim=6))
-    enlivened(sidecar_of(model).injection.projections)
-    return model
-
-
 def tabulated():
-    model = by_embeddings()
+    model = by_embeddings("llama")
     tabulate(model)
     return model
 
 
+def of_llama(family):
+    return with_head(tiny_host("llama"), RationalHead(family))
+
+
 def compiled_from(pattern):
     head = compile_head(regex(pattern, ("a", "b")))
-    return with_head(head, token_classes=(torch.arange(64) % 3 == 0).long())
-
-
-def with_layers(layers):
-    model = tiny_host("gpt2", num_hidden_layers=3)
-    attach(model, tiny_head(), layers=layers)
-    enlivened(sidecar_of(model).injection.projections)
-    return model
+    return with_head(tiny_host("llama"), head, token_classes=(torch.arange(64) % 3 == 0).long())
 
 
 SUBJECTS = {
     "tabulated": tabulated,
     "permutations": lambda: compiled_from("(b|ab*a)*"),
     "classes": lambda: compiled_from("a*b"),
-    "its own parameters": lambda: with_head(RationalHead(DenseTransitions(state_dim=3, vocab_size=64))),
-    "shared basis": lambda: with_head(RationalHead(SharedBasisTransitions(state_dim=3, vocab_size=64))),
-    "two layers of three": lambda: with_layers([0, 2]),
+    "its own parameters": lambda: of_llama(DenseTransitions(state_dim=3, vocab_size=64)),
+    "shared basis": lambda: of_llama(SharedBasisTransitions(state_dim=3, vocab_size=64)),
+    "two layers of three": lambda: with_head(tiny_host("gpt2", num_hidden_layers=3), tiny_head(), layers=[0, 2]),
     "bfloat16": lambda: with_sidecar("llama").to(torch.bfloat16),
 } | {family: lambda family=family: with_sidecar(family) for family in HOSTS}
 
@@ -122,7 +113,7 @@ def test_every_family(name, drive, fused):
     if name == "permutation" and "feature_dim" in drive:
         pytest.skip("has no features")
     family = FAMILIES[name](state_dim=4, **drive)
-    model, tokens = with_head(RationalHead(family)).to(DEVICE), tokens_of(2, 10)
+    model, tokens = of_llama(family).to(DEVICE), tokens_of(2, 10)
     cache, parts = begun(model, tokens[:, :5])
     parts += decoded(model, tokens[:, 5:], cache)
     assert_same(torch.cat(parts, 1), logits(model, tokens))
@@ -310,6 +301,14 @@ def test_a_wider_sidecar_in_the_middle_is_no_crash():
         decoded(model, tokens[:, 12:13], cache)
 
 
+def test_a_hook_on_the_sidecar_is_called(fused):
+    model, tokens, calls = built("llama"), tokens_of(1, 12), []
+    sidecar_of(model).register_forward_pre_hook(lambda *given: calls.append(1))
+    cache, _ = begun(model, tokens[:, :9])
+    decoded(model, tokens[:, 9:], cache)
+    assert (len(calls), len(fused)) == (4, 2)
+
+
 class TestWhoIsNotFused:
     def decoding(self, model):
         tokens = tokens_of(1, 12)
@@ -318,20 +317,28 @@ class TestWhoIsNotFused:
         assert_same(torch.cat(parts, 1), logits(model, tokens))
 
     def test_who_reads_embeddings(self, fused):
-        self.decoding(by_embeddings().to(DEVICE))
+        self.decoding(by_embeddings("llama").to(DEVICE))
         assert not fused
 
-    @pytest.mark.parametrize("place", ["", "injection", "injection.projections"])
-    def test_who_is_looked_at(self, place, fused):
+    def test_whose_projections_are_looked_at(self, fused):
         """A hook is called at every token."""
         model, calls = built("llama"), []
-        handle = sidecar_of(model).get_submodule(place).register_forward_pre_hook(lambda *given: calls.append(1))
+        projections = sidecar_of(model).injection.projections
+        handle = projections.register_forward_pre_hook(lambda *given: calls.append(1))
         self.decoding(model)
-        assert len(calls) == (0 if place == "injection" else 5)  # which is never called itself
+        assert len(calls) == 5  # a prompt, three tokens, the parallel pass
         assert not fused
         handle.remove()
         self.decoding(model)
         assert len(fused) == 2
+
+    def test_whose_projections_are_replaced(self, fused):
+        """As Accelerate does, to have them where they are needed."""
+        accelerate = pytest.importorskip("accelerate.hooks")
+        model = built("llama")
+        accelerate.add_hook_to_module(sidecar_of(model).injection.projections, accelerate.ModelHook())
+        self.decoding(model)
+        assert not fused
 
     def test_whose_projections_are_wrapped(self, fused):
         peft = pytest.importorskip("peft")

@@ -13,10 +13,10 @@ from transformers import AutoModelForCausalLM, DynamicCache, StaticCache
 
 from tests.comparison import assert_same
 from tests.integrations.native_models import tiny_native
-from tests.integrations.tiny_hosts import enlivened, logits, some_tokens, tiny_host, with_sidecar
+from tests.integrations.tiny_hosts import by_embeddings, logits, some_tokens, with_sidecar
 from transductor import RationalHead
 from transductor.integrations.huggingface.hosts import HOSTS
-from transductor.integrations.huggingface.sidecar import attach, head_for, sidecar_of
+from transductor.integrations.huggingface.sidecar import sidecar_of
 from transductor.transitions import CayleyTransitions, OrthogonalTransitions
 
 pytestmark = [
@@ -25,13 +25,6 @@ pytestmark = [
 ]
 
 GREEDY = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
-
-
-def by_embeddings(family):
-    model = tiny_host(family)
-    attach(model, head_for(model, state_dim=6))
-    enlivened(sidecar_of(model).injection.projections)
-    return model
 
 
 SUBJECTS = {"native": lambda: tiny_native(vocab_size=64), "embeddings": lambda: by_embeddings("gpt2")} | {

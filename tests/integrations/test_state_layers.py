@@ -10,9 +10,9 @@ pytest.importorskip("transformers")
 from transformers import DynamicCache, StaticCache
 
 from tests.comparison import assert_same
-from tests.integrations.tiny_hosts import logits, some_tokens, with_sidecar
+from tests.integrations.tiny_hosts import logits, some_tokens, tiny_host, with_head, with_sidecar
 from transductor import RationalHead
-from transductor.integrations.huggingface.sidecar import attach, detach, sidecar_of
+from transductor.integrations.huggingface.sidecar import detach, sidecar_of
 from transductor.integrations.huggingface.state_layers import StateLayer, StaticStateLayer
 from transductor.transitions import CayleyTransitions, DenseTransitions, PermutationTransitions
 
@@ -81,14 +81,6 @@ def static_layer(model, cache, tokens):
     return layer
 
 
-def with_head(head):
-    model = with_sidecar("llama")
-    detach(model)
-    attach(model, head)
-    torch.nn.init.normal_(sidecar_of(model).injection.projections.weight, std=0.3)
-    return model
-
-
 HEADS = {
     "a rotation": lambda: RationalHead(CayleyTransitions(state_dim=DIM, vocab_size=64)),
     "its own parameters": lambda: RationalHead(DenseTransitions(state_dim=DIM, vocab_size=64)),
@@ -101,7 +93,7 @@ class TestStatic:
     @pytest.mark.parametrize("name", HEADS)
     def test_what_a_step_reads_stays_where_it_is(self, name):
         """A captured graph reads addresses: a new beginning writes new numbers into the old places."""
-        model, tokens = with_head(HEADS[name]()), some_tokens(2, 12)
+        model, tokens = with_head(tiny_host("llama"), HEADS[name]()), some_tokens(2, 12)
         cache = StaticCache(config=model.config, max_cache_len=12)
         layer = static_layer(model, cache, tokens[:, :4])
         places = [tensor.data_ptr() for tensor in (layer.keys, *layer.stepper.kept)]
@@ -115,30 +107,27 @@ class TestStatic:
     @pytest.mark.parametrize("name", HEADS)
     def test_no_parameter_is_written_to(self, name):
         """Not even if a step reads a parameter as it is, and the head is exchanged while the cache stays."""
-        model, tokens = with_head(HEADS[name]()), some_tokens(1, 6)
+        model, tokens = with_head(tiny_host("llama"), HEADS[name]()), some_tokens(1, 6)
         cache = StaticCache(config=model.config, max_cache_len=8)
         static_layer(model, cache, tokens)
         first = detach(model)
         before = {key: value.clone() for key, value in first.state_dict().items()}
-        other = HEADS[name]()
-        attach(model, other)
-        torch.nn.init.normal_(sidecar_of(model).injection.projections.weight, std=0.3)
+        with_head(model, HEADS[name]())
         cache.reset()
         assert_same(decoded(model, tokens, cache), logits(model, tokens))
         assert all(torch.equal(value, before[key]) for key, value in first.state_dict().items())
 
     def test_a_head_of_another_kind_finds_places_of_its_own(self):
-        model, tokens = with_head(HEADS["a rotation"]()), some_tokens(1, 8)
+        model, tokens = with_head(tiny_host("llama"), HEADS["a rotation"]()), some_tokens(1, 8)
         cache = StaticCache(config=model.config, max_cache_len=8)
         static_layer(model, cache, tokens[:, :4])
         detach(model)
-        attach(model, HEADS["features"]())
-        torch.nn.init.normal_(sidecar_of(model).injection.projections.weight, std=0.3)
+        with_head(model, HEADS["features"]())
         cache.reset()
         assert_same(decoded(model, tokens, cache), logits(model, tokens))
 
     def test_after_inference_mode(self):
-        model, tokens = with_head(HEADS["a rotation"]()), some_tokens(1, 8)
+        model, tokens = with_head(tiny_host("llama"), HEADS["a rotation"]()), some_tokens(1, 8)
         cache = StaticCache(config=model.config, max_cache_len=8)
         with torch.inference_mode():
             model(tokens[:, :4], past_key_values=cache)

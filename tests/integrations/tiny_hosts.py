@@ -9,7 +9,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from transductor import RationalHead
-from transductor.integrations.huggingface.sidecar import attach, sidecar_of
+from transductor.integrations.huggingface.sidecar import attach, head_for
 from transductor.transitions import CayleyTransitions
 
 VOCABULARY: Final = 64
@@ -61,10 +61,19 @@ def enlivened(projections: nn.Linear) -> None:
 
 def with_sidecar(family: str, **overrides: Any) -> PreTrainedModel:
     """A tiny host whose sidecar matters."""
-    model = tiny_host(family, **overrides)
-    attach(model, tiny_head())
-    enlivened(sidecar_of(model).injection.projections)
+    return with_head(tiny_host(family, **overrides), tiny_head())
+
+
+def with_head(model: PreTrainedModel, head: RationalHead, **options: Any) -> PreTrainedModel:
+    """The host with a sidecar of that head, which matters."""
+    enlivened(attach(model, head, **options).injection.projections)
     return model
+
+
+def by_embeddings(family: str) -> PreTrainedModel:
+    """A tiny host whose sidecar matters and reads its embeddings."""
+    model = tiny_host(family)
+    return with_head(model, head_for(model, state_dim=6))
 
 
 def some_tokens(rows: int, time: int, vocab_size: int = VOCABULARY) -> torch.Tensor:

@@ -74,6 +74,11 @@ class Sidecar(nn.Module):
         cache: Cache | None = None,
     ) -> Inject:
         """``inject(slot, stream)`` for tokens ``(B, T)`` or embeddings ``(B, T, F)``; see :func:`stream_states`."""
+        if cu_seqlens is None and not torch.compiler.is_compiling():
+            injection = self.injection
+            terms = fused_terms(drive, self.token_classes, injection.projections, injection.width, cache)
+            if terms is not None:
+                return injection.adding(terms)
         if self.token_classes is not None:
             drive = self.token_classes.take(drive.long())
         states = stream_states(
@@ -115,20 +120,12 @@ class _BeforeDecoder:
             )
         else:
             drive = tokens if tokens.ndim == 2 else tokens.view(-1, tokens.shape[-1])
-        cache, cu_seqlens = _cache(base, kwargs), kwargs.get("cu_seq_lens_q")
-        terms = None
-        if not torch.compiler.is_compiling() and type(sidecar) is Sidecar and cu_seqlens is None:
-            terms = fused_terms(sidecar, drive, cache)
-        kwargs[_INJECT] = (
-            sidecar.injection.adding(terms)
-            if terms is not None
-            else sidecar(
-                drive,
-                attention_mask=kwargs.get("attention_mask"),
-                position_ids=kwargs.get("position_ids"),
-                cu_seqlens=cu_seqlens,
-                cache=cache,
-            )
+        kwargs[_INJECT] = sidecar(
+            drive,
+            attention_mask=kwargs.get("attention_mask"),
+            position_ids=kwargs.get("position_ids"),
+            cu_seqlens=kwargs.get("cu_seq_lens_q"),
+            cache=_cache(base, kwargs),
         )
         return (), kwargs
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,13 +11,10 @@ from transformers.cache_utils import Cache
 
 from transductor.heads import HeadState, RationalHead
 from transductor.heads.rational import FEW_STEPS
-from transductor.injection import is_bare, is_touched
+from transductor.injection import is_bare
 from transductor.integrations.huggingface.state_layers import StaticStateLayer, state_layer
 from transductor.kernels.decoding import decoded_token, decodes_at_once
 from transductor.notation import readable
-
-if TYPE_CHECKING:
-    from transductor.integrations.huggingface.sidecar import Sidecar
 
 __all__ = ["fused_terms", "real_tokens", "stream_states"]
 
@@ -104,28 +101,31 @@ def stream_states(
     return states
 
 
-def fused_terms(sidecar: Sidecar, drive: Tensor, cache: Cache | None) -> Sequence[Tensor] | None:
-    """What a sidecar adds to each of its layers at a decoded token, ``(B, 1, W)``, by one kernel; the cache goes along.
+def fused_terms(
+    drive: Tensor, token_classes: Tensor | None, projections: Any, width: int, cache: Cache | None
+) -> tuple[Tensor, ...] | None:
+    """The projections ``(B, 1, width)`` of the state at one decoded token, by one kernel; the cache goes along.
 
     None where several operations must do it: on a processor, with gradient, for more than one token, for a head that
-    reads features, for modules that somebody changed or hooked into.
+    reads features, for projections that somebody wrapped or hooked into.
 
     Args:
-        sidecar: Attached to the host of the cache.
         drive: Tokens ``(B, T)``.
-        cache: Of the host.
+        token_classes: Letters of the head by token; None where tokens are letters.
+        projections: All of them, a linear map.
+        width: Of one.
+        cache: Of the model around the head.
     """
     layer: Any = cache.layers[-1] if cache is not None and cache.layers else None
     table: Tensor | None = getattr(layer, "table", None)
-    if table is None or drive.shape[1] != 1 or not layer.begun:
-        return None
-    projections, classes = sidecar.injection.projections, sidecar.token_classes
-    if torch.is_grad_enabled() or is_touched(sidecar) or is_touched(sidecar.injection) or not is_bare(projections):
+    if table is None or drive.shape[1] != 1 or not layer.begun or torch.is_grad_enabled() or not is_bare(projections):
         return None
     state, weight = layer.previous(), projections.weight
-    if not decodes_at_once(table, classes, drive, state, weight) or torch.is_autocast_enabled(drive.device.type):
+    if not decodes_at_once(table, token_classes, drive, state, weight):
         return None
-    state, terms = decoded_token(table, classes, drive, state, weight, sidecar.injection.width)
+    if torch.is_autocast_enabled(drive.device.type):
+        return None
+    state, terms = decoded_token(table, token_classes, drive, state, weight, width)
     layer.append_one(state)
     return terms.unbind(0)
 
