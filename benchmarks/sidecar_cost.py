@@ -55,7 +55,7 @@ class Sizes:
     prompt: int = 128
     generated: int = 128
     left_out: int = 8
-    decoding_turns: int = 5
+    decoding_turns: int = 7
     block: int = 16
     blocks: int = 17
     compiled_turns: int = 36
@@ -83,11 +83,17 @@ CLASSES = 64
 SUMS_ALONE = "sums alone"
 SECOND_HOST = "a second bare host"
 TABULATED = "embeddings, tabulated"  # for decoding, after training
-FEW_LAYERS = "classes, every fourth layer"  # for decoding as Python calls the model
+FEW_LAYERS = "classes, every fourth layer"
+PLAIN = "classes, plain operations"
+UNCOMPILED = (FEW_LAYERS, PLAIN)  # for decoding as Python calls the model
 
 
 def sidecars(sizes: Sizes) -> dict[str, Callable[[Any], None]]:
-    """No sidecar, and four ways to drive one, two of them twice; attached to the host they are called with."""
+    """No sidecar, and four ways to drive one, two of them more than once; attached to the host they are called with.
+
+    ``plain operations`` is what a head over tokens would cost without the kernel of a decoded token: projections of a
+    class of their own, as an adapter's are, are not read by it.
+    """
     tokens = {"vocab_size": sizes.vocab_size, "state_dim": sizes.state_dim}
     classes = torch.arange(sizes.vocab_size) % CLASSES
 
@@ -105,12 +111,18 @@ def sidecars(sizes: Sizes) -> dict[str, Callable[[Any], None]]:
         head = RationalHead(CayleyTransitions(vocab_size=CLASSES, state_dim=sizes.state_dim))
         attach(host, head, range(0, sizes.layers, every), token_classes=classes)
 
+    def plain(host: Any) -> None:
+        few_classes(host)
+        projections: Any = sidecar_of(host).injection.projections
+        projections.__class__ = type("Linear", (nn.Linear,), {})
+
     return {
         "bare": lambda host: None,
         "embeddings": by_embeddings,
         TABULATED: tabulated,
         "classes of tokens": few_classes,
         FEW_LAYERS: partial(few_classes, every=4),
+        PLAIN: plain,
         "shared basis": partial(by_tokens, SharedBasisTransitions),
         "a matrix per token": partial(by_tokens, CayleyTransitions),
     }
@@ -200,7 +212,7 @@ def trained(sizes: Sizes, device: str) -> dict[str, Any]:
     """Training steps."""
     tokens = torch.randint(0, sizes.vocab_size, (sizes.batch, sizes.length), device=device)
     hosts = {
-        name: build(sizes, name, device).train() for name in sidecars(sizes) if name not in (TABULATED, FEW_LAYERS)
+        name: build(sizes, name, device).train() for name in sidecars(sizes) if name not in (TABULATED, *UNCOMPILED)
     }
     steps = {name: training_step(host, tokens) for name, host in hosts.items()}
 
@@ -331,7 +343,7 @@ def generated_compiled(sizes: Sizes, device: str, keep: Callable[[dict[str, Any]
     first = build(sizes, "bare", device).to(torch.bfloat16).eval()
     measured: list[dict[str, list[float]]] = []
     for name in sidecars(sizes):
-        if name not in ("bare", FEW_LAYERS):
+        if name not in ("bare", *UNCOMPILED):
             hosts = {one: twin(sizes, one, first) for one in ("bare", name, SECOND_HOST)}
             actions = {one: partial(between_tokens, sizes, host, prompt, "static") for one, host in hosts.items()}
             torch._dynamo.reset()
