@@ -170,14 +170,15 @@ def test_what_is_not_a_scan_is_named_too(few, place, name, subject, monkeypatch)
 @pytest.mark.parametrize("part", ["state", "terms"])
 def test_a_wrong_decoded_token_is_named(few, part, monkeypatch):
     pytest.importorskip("triton")
-    right = self_check.decoded_token
+    right = self_check.TokenDecoder.__call__
 
-    def wrong(*operands):
-        state, terms = right(*operands)
-        return (state * 1.01, terms) if part == "state" else (state, terms * 1.01)
+    def wrong(decoder, *operands):
+        state = right(decoder, *operands)
+        (state if part == "state" else decoder.terms).mul_(1.01)
+        return state
 
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    monkeypatch.setattr(self_check, "decoded_token", wrong)
+    monkeypatch.setattr(self_check.TokenDecoder, "__call__", wrong)
     shown = invoke()
     assert shown.exit_code == 1
     assert f"✗ decoded token on cpu is wrong at d=2: {part} off by 1.0e-02" in shown.output

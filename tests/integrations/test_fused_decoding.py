@@ -29,9 +29,10 @@ from tests.integrations.tiny_hosts import (
 from transductor import RationalHead
 from transductor.automata import regex
 from transductor.bridge import compile_head
-from transductor.integrations.huggingface import sidecar, state_layers, streaming, tabulate
+from transductor.integrations.huggingface import sidecar, state_layers, tabulate
 from transductor.integrations.huggingface.hosts import HOSTS, host_of
 from transductor.integrations.huggingface.sidecar import attach, detach, fasten, sidecar_of
+from transductor.kernels.decoding import TokenDecoder
 from transductor.transitions import FAMILIES, DenseTransitions, SharedBasisTransitions
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -43,8 +44,8 @@ def fused(monkeypatch):
     """How many tokens were decoded by the kernel."""
     for module in ("kernels.decoding", "integrations.huggingface.state_layers"):
         monkeypatch.setattr(f"transductor.{module}.runs_on", lambda device: True)
-    calls, plain = [], streaming.decoded_token
-    monkeypatch.setattr(streaming, "decoded_token", lambda *given: calls.append(1) or plain(*given))
+    calls, plain = [], TokenDecoder.__call__
+    monkeypatch.setattr(TokenDecoder, "__call__", lambda *given: calls.append(1) or plain(*given))
     return calls
 
 
@@ -234,6 +235,28 @@ def test_a_copied_cache_goes_its_own_way():
         twins += decoded(model, other[:, time : time + 1], twin)
     assert_same(torch.cat(parts, 1), logits(model, tokens))
     assert_same(torch.cat(twins, 1), logits(model, other))
+
+
+@pytest.mark.parametrize("how", ["dtype", "weights", "classes"])
+def test_a_sidecar_that_changes_in_the_middle(how, fused):
+    """Projections converted or replaced, other letters: each token is decoded by what there is when it comes."""
+    model, tokens = built("classes"), tokens_of(1, 16)
+    cache, _ = begun(model, tokens[:, :9])
+    decoded(model, tokens[:, 9:12], cache)
+    attached = sidecar_of(model)
+    twin, other = copy.deepcopy(model), copy.deepcopy(cache)
+    for one in (attached, sidecar_of(twin)):
+        if how == "dtype":
+            one.injection.double()
+        elif how == "weights":
+            one.injection.projections.weight = torch.nn.Parameter(one.injection.projections.weight * 2)
+        else:
+            one.token_classes = 1 - one.token_classes
+    found = decoded(model, tokens[:, 12:], cache)
+    sidecar_of(twin).injection.projections.register_forward_pre_hook(lambda *given: None)  # plain operations
+    assert len(fused) == 6
+    assert_same(torch.cat(found, 1), torch.cat(decoded(twin, tokens[:, 12:], other), 1))
+    assert len(fused) == 6
 
 
 @pytest.mark.parametrize("name", ["llama", "its own parameters", "shared basis", "permutations"])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import io
+
 import pytest
 import torch
 
@@ -10,6 +13,7 @@ pytest.importorskip("transformers")
 from transformers import DynamicCache, StaticCache
 
 from tests.comparison import assert_same
+from tests.integrations.native_models import tiny_native
 from tests.integrations.tiny_hosts import logits, some_tokens, tiny_host, with_head, with_sidecar
 from transductor import RationalHead
 from transductor.integrations.huggingface.sidecar import detach, sidecar_of
@@ -160,3 +164,32 @@ def test_a_long_stream_is_the_parallel_pass():
     cache = DynamicCache(config=model.config)
     assert_same(decoded(model, tokens, cache), logits(model, tokens))
     assert cache.layers[-1].keys.shape == (2, 1, 100, 6)
+
+
+def saved_and_loaded(cache):
+    file = io.BytesIO()
+    torch.save(cache, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, saved_and_loaded], ids=["copied", "saved"])
+@pytest.mark.parametrize("kind", ["growing", "static"])
+@pytest.mark.parametrize("name", ["llama", "mistral", "native", *HEADS])
+def test_a_prompt_computed_once_is_continued_twice(name, kind, again):
+    """By the cache that has seen it and by its copy, each with tokens of its own, by turns."""
+    if name == "native":
+        model = tiny_native(vocab_size=64)
+    else:
+        model = with_head(tiny_host("llama"), HEADS[name]()) if name in HEADS else with_sidecar(name)
+    tokens, room = some_tokens(2, 20), {"config": model.config}
+    other = torch.cat((tokens[:, :7], some_tokens(2, 13)), 1)
+    cache = StaticCache(max_cache_len=20, **room) if kind == "static" else DynamicCache(**room)
+    parts = [decoded(model, tokens[:, :7], cache)]
+    twin, twins = again(cache), list(parts)
+    with torch.no_grad():
+        for time in range(7, 20):
+            parts.append(model(tokens[:, time : time + 1], past_key_values=cache).logits)
+            twins.append(model(other[:, time : time + 1], past_key_values=twin).logits)
+    assert_same(torch.cat(parts, 1), logits(model, tokens))
+    assert_same(torch.cat(twins, 1), logits(model, other))

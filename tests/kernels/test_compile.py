@@ -79,7 +79,7 @@ for dim, dtype in ((1, torch.float32), (6, torch.float64), (32, torch.bfloat16),
     table, state = torch.zeros(5, dim, dim, dtype=work), torch.zeros(2, dim, dtype=work)
     tokens, weight = torch.zeros(2, 1, dtype=torch.long), torch.zeros(300, dim, dtype=dtype)
     for classes in (None, torch.zeros(7, dtype=torch.int32)):
-        decoding.decoded_token(table, classes, tokens, state, weight, 100)
+        decoding.TokenDecoder(table, classes, weight, 100, 2)(tokens, state)
 print(len(seen), "kernels")
 '''
 

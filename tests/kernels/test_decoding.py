@@ -8,7 +8,7 @@ import torch
 pytest.importorskip("triton")
 
 from tests.comparison import assert_same
-from transductor.kernels.decoding import decoded_token, decodes_at_once
+from transductor.kernels.decoding import TokenDecoder, decodes_at_once
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -18,6 +18,11 @@ def operands(rows=3, dim=5, symbols=7, outputs=3 * 40, dtype=torch.float32, prec
     tokens, state = torch.randint(0, symbols, (rows, 1)), torch.randn(rows, dim, dtype=precision)
     weight = torch.randn(outputs, dim, dtype=torch.float64).to(dtype)
     return [each.to(DEVICE) for each in (table, tokens, state, weight)]
+
+
+def decoded_token(table, classes, tokens, state, weight, width):
+    decoder = TokenDecoder(table, classes, weight, width, len(tokens))
+    return decoder(tokens, state), decoder.terms
 
 
 def plainly(table, tokens, state, weight, width):
@@ -76,6 +81,64 @@ def test_strided_operands():
     found = decoded_token(table, None, text[:, -1:], states[:, 0, -1], weight, 40)
     for one, other in zip(found, decoded_token(table, None, tokens, state, weight, 40), strict=True):
         assert torch.equal(one, other)
+
+
+def test_one_token_after_the_other():
+    """Terms are written over, states are not."""
+    table, _, state, weight = operands()
+    decoder = TokenDecoder(table, None, weight, 40, 3)
+    kept, expected = [state], [state]
+    for letters in torch.randint(0, 7, (4, 3, 1), device=DEVICE):
+        kept.append(decoder(letters, kept[-1]))
+        after, terms = decoded_token(table, None, letters, expected[-1], weight, 40)
+        expected.append(after)
+        assert torch.equal(decoder.terms, terms)
+        assert all(torch.equal(one, other) for one, other in zip(decoder.by_layer, terms, strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(kept, expected, strict=True))
+
+
+class TestWhatItWasMadeFor:
+    def made(self):
+        table, tokens, state, weight = operands()
+        weight, classes = torch.nn.Parameter(weight), torch.arange(7, device=DEVICE)
+        return TokenDecoder(table, classes, weight, 40, 3), classes, tokens, state, weight
+
+    def test_it_reads(self):
+        decoder, classes, tokens, state, weight = self.made()
+        assert decoder.reads(classes, tokens, state, weight)
+        assert decoder.reads(classes, tokens.clone(), state.clone(), weight)
+
+    @pytest.mark.parametrize(
+        "fault", ["classes", "no classes", "weight", "storage", "precision", "rows", "states", "kind"]
+    )
+    def test_it_does_not_read(self, fault):
+        decoder, classes, tokens, state, weight = self.made()
+        if fault == "classes":
+            classes = classes.clone()
+        elif fault == "no classes":
+            classes = None
+        elif fault == "weight":
+            weight = torch.nn.Parameter(weight.detach())
+        elif fault == "storage":
+            weight.data = weight.data.clone()
+        elif fault == "precision":
+            weight.data = weight.data.double()
+        elif fault == "rows":
+            tokens = tokens[:2]
+        elif fault == "states":
+            state = state[:2]
+        elif fault == "kind":
+            tokens = tokens.as_subclass(type("Wrapped", (torch.Tensor,), {}))
+        assert not decoder.reads(classes, tokens, state, weight)
+
+    def test_new_numbers_are_read(self):
+        """Of projections that are trained further, in place."""
+        decoder, classes, tokens, state, weight = self.made()
+        with torch.no_grad():
+            weight.mul_(2)
+        assert decoder.reads(classes, tokens, state, weight)
+        decoder(tokens, state)
+        assert_same(decoder.terms, decoded_token(decoder.table, classes, tokens, state, weight, 40)[1])
 
 
 @pytest.mark.parametrize("letter_type", [torch.int64, torch.int32, torch.uint8], ids=str)

@@ -22,7 +22,7 @@ from transductor.experiments.cases import DTYPES, Case, Operands, draw
 from transductor.experiments.correctness import WrongResult, bounds_of, one_line, outcome, relative_error
 from transductor.experiments.peers import Contender, library, unraced
 from transductor.heads import RationalHead
-from transductor.kernels.decoding import decoded_token
+from transductor.kernels.decoding import TokenDecoder
 from transductor.kernels.rotation import cayley_rotation, skew, skew_dim
 from transductor.model import BackboneConfig, RationalTransductor, RotaryPositions, load, save
 from transductor.notation import VALUE_TOLERANCE
@@ -183,13 +183,12 @@ def _check_decoded_token(device: str, seed: int) -> list[Check]:
         weight, tokens = torch.randn(300, dim, generator=source), torch.randint(0, 7, (3, 1), generator=source)
         checked = _Checked("decoded token", device, f"d={dim}")
         with checked.watched():
-            after, terms = decoded_token(
-                table.to(device), None, tokens.to(device), state.to(device), weight.to(device), 100
-            )
+            decoder = TokenDecoder(table.to(device), None, weight.to(device), 100, rows=3)
+            after = decoder(tokens.to(device), state.to(device))
             right = (table[tokens[:, 0]].double() @ state.double().unsqueeze(-1)).squeeze(-1)
             checked.compare("state", after, right, VALUE_TOLERANCE[torch.float32])
             projected = (right @ weight.double().mT).unflatten(-1, (3, 1, 100)).transpose(0, 1)
-            checked.compare("terms", terms, projected, VALUE_TOLERANCE[torch.float32])
+            checked.compare("terms", decoder.terms, projected, VALUE_TOLERANCE[torch.float32])
         found.append(checked.result())
     return found
 

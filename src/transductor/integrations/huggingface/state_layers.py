@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer, StaticLayer
 
 from transductor.heads import RationalHead
-from transductor.kernels.decoding import runs_on
+from transductor.kernels.decoding import TokenDecoder, runs_on
 from transductor.transitions import Stepper
 
 __all__ = ["StateLayer", "StaticStateLayer", "WindowedStateLayer", "state_layer"]
@@ -34,6 +34,10 @@ class _Stepping:
         super().__init__(*args, **kwargs)
         self.stepper: Stepper | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Copied and saved without it, which may be large: whoever goes on finds it anew."""
+        return self.__dict__ | {"stepper": None}
+
 
 def _steps_plainly(head: RationalHead) -> bool:
     """Whether a step of the head is its stepper's and nothing else."""
@@ -48,6 +52,7 @@ class _GrowingStepping(_Stepping):
     get_seq_length: Callable[[], int]
     steps_plainly = False
     table: Tensor | None = None  # (V, D, D), where a kernel can take a step by it
+    decoder: TokenDecoder | None = None  # which does
 
     def prepare(self, head: RationalHead) -> Stepper:
         """How to take a step, found once: the parameters stay as they are while a cache lasts."""
@@ -76,8 +81,12 @@ class _GrowingStepping(_Stepping):
 
     def reset(self) -> None:
         """Forget the states and the parameters."""
-        self.stepper, self.steps_plainly, self.table = None, False, None
+        self.stepper, self.steps_plainly, self.table, self.decoder = None, False, None, None
         super().reset()  # type: ignore[misc]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is found anew."""
+        return super().__getstate__() | {"steps_plainly": False, "table": None, "decoder": None}
 
 
 def _table(head: RationalHead, stepper: Stepper) -> Tensor | None:
@@ -250,6 +259,10 @@ class StaticStateLayer(_Stepping, StaticLayer):  # type: ignore[misc]
         """Pick rows anew, in place."""
         if self.begun:
             self.keys.copy_(self.keys.index_select(0, beam_idx.to(self.keys.device)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is found anew."""
+        return super().__getstate__() | {"prepared": False, "ready": False}
 
     def reset(self) -> None:
         """Forget the state and the parameters, and keep their places."""

@@ -13,7 +13,7 @@ from transductor.heads import HeadState, RationalHead
 from transductor.heads.rational import FEW_STEPS
 from transductor.injection import is_bare
 from transductor.integrations.huggingface.state_layers import StaticStateLayer, state_layer
-from transductor.kernels.decoding import decoded_token, decodes_at_once
+from transductor.kernels.decoding import TokenDecoder, decodes_at_once
 from transductor.notation import readable
 
 __all__ = ["fused_terms", "real_tokens", "stream_states"]
@@ -120,14 +120,16 @@ def fused_terms(
     table: Tensor | None = getattr(layer, "table", None)
     if table is None or drive.shape[1] != 1 or not layer.begun or torch.is_grad_enabled() or not is_bare(projections):
         return None
-    state, weight = layer.previous(), projections.weight
-    if not decodes_at_once(table, token_classes, drive, state, weight):
-        return None
     if torch.is_autocast_enabled(drive.device.type):
         return None
-    state, terms = decoded_token(table, token_classes, drive, state, weight, width)
-    layer.append_one(state)
-    return terms.unbind(0)
+    state, weight, decoder = layer.previous(), projections.weight, layer.decoder
+    if decoder is None or not decoder.reads(token_classes, drive, state, weight):
+        if not decodes_at_once(table, token_classes, drive, state, weight):
+            return None
+        decoder = layer.decoder = TokenDecoder(table, token_classes, weight, width, len(drive))
+    layer.append_one(decoder(drive, state))
+    terms: tuple[Tensor, ...] = decoder.by_layer
+    return terms
 
 
 def _is_sharded(head: RationalHead) -> bool:
