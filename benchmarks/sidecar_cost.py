@@ -4,7 +4,7 @@ Everybody takes turns within one run.  Decoding is measured as users do it, with
 at the clock whenever it is given a token: with the cache that grows, where Python calls the model, on one host whose
 sidecar comes and goes within a call, and ``bare`` is the same with nothing that comes; and with a static cache, where
 ``generate`` compiles the model, on hosts that share their weights, beside a second bare one, which shows how much
-equal hosts differ.
+equal hosts differ.  With the cache that grows, the sidecar's own call is timed too.
 
 Writes ``benchmarks/results/sidecar_cost_cuda.json`` and ``sidecar_cost_cuda.png``.  Usage:
 ``python benchmarks/sidecar_cost.py [--quick] [--output FOLDER]``; ``--quick`` is a small host for a machine without a
@@ -330,7 +330,26 @@ def generated(sizes: Sizes, device: str) -> dict[str, Any]:
                 if number >= 0:
                     bare[name] += switch.blocks[1::2]
                     attached[name] += switch.blocks[2::2]
-    return {name: compared(attached[name], bare[name]) for name in attached}
+    found = {name: compared(attached[name], bare[name]) for name in attached}
+    for name in changing.sidecars:
+        changing.attached(name)
+        found[name]["own_seconds"] = own_seconds(sizes, changing.host, prompt)
+    return found
+
+
+def own_seconds(sizes: Sizes, host: Any, prompt: Tensor) -> float:
+    """The median of what the processor spends at a token in the sidecar's own call, before any layer."""
+    watch, began = sidecar_of(host), []
+    spent: list[float] = []
+    handles = [
+        watch.register_forward_pre_hook(lambda *called: began.append(time.perf_counter())),
+        watch.register_forward_hook(lambda *called: spent.append(time.perf_counter() - began[-1])),
+    ]
+    with quiet_collector():
+        generate(host, prompt, "dynamic", sizes.generated, Clock())
+    for handle in handles:
+        handle.remove()
+    return median(spent[sizes.left_out :])
 
 
 def generated_compiled(sizes: Sizes, device: str, keep: Callable[[dict[str, Any]], Record]) -> Record:
@@ -465,10 +484,11 @@ def main() -> None:
     for name, part in found.items():
         for one, entry in part.items():
             low, high = interval(entry["added_turn_by_turn"])
+            own = f"  of its own {1e6 * entry['own_seconds']:.0f} us" if "own_seconds" in entry else ""
             print(
                 f"{name:26} {one:22} {1e3 * entry['seconds']:9.3f} ms  "
                 f"{entry['added']:+.2%} [{low:+.2%}, {high:+.2%}]  "
-                f"least {1e3 * entry['min']:9.3f} ms  {entry['added_to_the_least']:+.2%}"
+                f"least {1e3 * entry['min']:9.3f} ms  {entry['added_to_the_least']:+.2%}{own}"
             )
 
 
