@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import random
 import re
+from itertools import accumulate
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -44,7 +45,8 @@ def example(tokenizer: PreTrainedTokenizerFast, words: int, seed: int) -> tuple[
     found = tokenizer(written, return_offsets_mapping=True, return_tensors="pt")
     ends = found["offset_mapping"][0, :, 1].tolist()
     if words > 100:  # `re` takes quadratic time over all prefixes; an odd number of marks says the same
-        inside = [written[:end].count('"') % 2 for end in ends]
+        marks = list(accumulate((letter == '"' for letter in written), initial=0))
+        inside = [marks[end] % 2 for end in ends]
     else:
         inside = [int(re.fullmatch(OUTSIDE, written[:end]) is None) for end in ends]
     return found["input_ids"], torch.tensor([inside])
