@@ -59,6 +59,15 @@ def test_a_captured_graph_follows_new_parameters(name):
                 parameter.normal_()
 
 
+@pytest.mark.parametrize("cache", ["offloaded", "offloaded_static"])
+@pytest.mark.parametrize("name", ["native", "embeddings", "llama", "gemma2"])
+def test_a_cache_that_offloads_its_layers(name, cache):
+    """They come and go between the devices; the states stay."""
+    model, tokens = SUBJECTS[name]().cuda(), some_tokens(2, 9).cuda()
+    found = model.generate(tokens, cache_implementation=cache, **GREEDY)
+    assert torch.equal(found, model.generate(tokens, **GREEDY))
+
+
 def test_a_new_cache_finds_its_own_way():
     """Graphs captured for one cache are not replayed for another."""
     torch.compiler.reset()

@@ -193,3 +193,51 @@ def test_a_prompt_computed_once_is_continued_twice(name, kind, again):
             twins.append(model(other[:, time : time + 1], past_key_values=twin).logits)
     assert_same(torch.cat(parts, 1), logits(model, tokens))
     assert_same(torch.cat(twins, 1), logits(model, other))
+
+
+class Stream:
+    """Of a device that is not here."""
+
+    def wait_stream(self, other):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *raised):
+        pass
+
+
+def offloading(cache, monkeypatch):
+    """Who is offloaded, by a cache that offloads; no layer may be asked for while it is away."""
+    away, come_and_gone = set(), []
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda device: Stream())
+    cache.offloading, cache.only_non_sliding, cache.prefetch_stream = True, True, Stream()
+
+    def watch(layer):
+        update = layer.update
+
+        def updated(*given, **options):
+            assert layer not in away
+            return update(*given, **options)
+
+        layer.update = updated
+        layer.offload = lambda: away.add(layer) or come_and_gone.append(layer)
+        layer.prefetch = lambda: away.discard(layer)
+
+    for layer in cache.layers:
+        watch(layer)
+    return come_and_gone
+
+
+@pytest.mark.parametrize("kind", ["growing", "static"])
+@pytest.mark.parametrize("name", ["llama", "gemma2", "native"])
+def test_a_cache_that_offloads_its_layers_fetches_the_first_again(name, kind, monkeypatch):
+    """The states stay where they are, behind the last layer, and the round of the others goes on past them."""
+    model = tiny_native(vocab_size=64) if name == "native" else with_sidecar(name)
+    tokens, room = some_tokens(2, 15), {"config": model.config}
+    cache = StaticCache(max_cache_len=15, **room) if kind == "static" else DynamicCache(**room)
+    come_and_gone = offloading(cache, monkeypatch)
+    assert_same(decoded(model, tokens, cache), logits(model, tokens))
+    assert come_and_gone
+    assert cache.layers[-1] not in come_and_gone

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer, StaticLayer
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer, StaticLayer
 
 from transductor.heads import RationalHead
 from transductor.kernels.decoding import TokenDecoder, runs_on
@@ -28,11 +28,22 @@ _NOT_LARGE = 1 << 18
 
 
 class _Stepping:
-    """Keeps how to take a step, from the parameters of the first, until the cache begins anew."""
+    """Keeps how to take a step, from the parameters of the first, until the cache begins anew.
+
+    A cache that offloads its layers fetches the next one ahead, after the last the first.  Ours is behind the last,
+    and never away: it fetches the first, ``fetched_next``, in its place.
+    """
+
+    fetched_next: CacheLayerMixin | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.stepper: Stepper | None = None
+
+    def prefetch(self) -> None:
+        """Bring the layer back whose turn is next."""
+        if self.fetched_next is not None:
+            self.fetched_next.prefetch()
 
     def __getstate__(self) -> dict[str, Any]:
         """Copied and saved without it, which may be large: whoever goes on finds it anew."""
@@ -300,5 +311,8 @@ def state_layer(cache: Cache, layers: int) -> AnyStateLayer:
         added.record_past = any(layer.record_past for layer in cache.layers)  # assisted decoding will crop it
     else:
         added = StateLayer()
+    if cache.offloading:
+        away = (layer for layer in cache.layers if not (cache.only_non_sliding and layer.is_sliding))
+        added.fetched_next = next(away, None)
     cache.layers.append(added)
     return added
