@@ -212,6 +212,11 @@ class TestEveryHost:
                 value.add_(0.05 * torch.randn_like(value))  # so that it is wrong at times
         assert torch.equal(generated(model, row, assistant_model=assistant), expected)
 
+    def test_a_cache_of_pages_is_refused(self, model, tokens):
+        """Continuous batching would ask for the state of a token whose document began in another call."""
+        with pytest.raises(ValueError, match=r"generate_batch is not supported .* use generate"):
+            model(tokens, cache=object(), use_cache=False)
+
     def test_checkpointed_gradients_are_the_same(self, model, tokens):
         found = []
         for each in (model.train(), copy.deepcopy(model).train()):

@@ -28,7 +28,7 @@ from transductor.heads import build_head
 from transductor.integrations.huggingface.configuration import RationalTransductorConfig
 from transductor.integrations.huggingface.hosting import HostedAttention, Placement
 from transductor.integrations.huggingface.state_layers import state_layer
-from transductor.integrations.huggingface.streaming import real_tokens, stream_states
+from transductor.integrations.huggingface.streaming import real_tokens, refuse_pages, stream_states
 from transductor.integrations.huggingface.vocabulary import check_resizable, with_vocabulary
 from transductor.model import RationalTransductor
 from transductor.model.attention import Attend, Places
@@ -179,6 +179,7 @@ class RationalTransductorModel(RationalTransductorPreTrainedModel):
         """
         if input_ids is None or inputs_embeds is not None:
             raise ValueError("give input_ids and not inputs_embeds: the transitions of the head are those of tokens")
+        refuse_pages(kwargs)
         if kwargs.get("is_causal") is False:
             raise ValueError("is_causal must not be False: the states of the head know the past alone")
         placement = Placement.of(

@@ -20,7 +20,7 @@ from transformers.cache_utils import Cache, DynamicCache
 from transductor.heads import RationalHead
 from transductor.injection import DeepInjection, Inject
 from transductor.integrations.huggingface.hosts import Host, host_of
-from transductor.integrations.huggingface.streaming import fused_terms, stream_states
+from transductor.integrations.huggingface.streaming import fused_terms, refuse_pages, stream_states
 from transductor.notation import check_positive, one_of
 from transductor.transitions import FAMILIES
 
@@ -106,6 +106,7 @@ class _BeforeDecoder:
     def __call__(self, base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[()], dict[str, Any]]:
         if args:
             kwargs.update(zip(self.names, args, strict=False))
+        refuse_pages(kwargs)
         sidecar = base.rational_sidecar
         tokens, embedded = kwargs.get("input_ids"), kwargs.get("inputs_embeds")
         if sidecar.reads_features:

@@ -16,7 +16,7 @@ from transductor.integrations.huggingface.state_layers import StaticStateLayer, 
 from transductor.kernels.decoding import TokenDecoder, decodes_at_once
 from transductor.notation import readable
 
-__all__ = ["fused_terms", "real_tokens", "stream_states"]
+__all__ = ["fused_terms", "real_tokens", "refuse_pages", "stream_states"]
 
 
 def real_tokens(attention_mask: Any, time: int, past: int | Tensor) -> Tensor | None:
@@ -49,6 +49,15 @@ def real_tokens(attention_mask: Any, time: int, past: int | Tensor) -> Tensor | 
 def _key_offset(mask: Tensor, time: int, past: int | Tensor) -> int | Tensor:
     """Where the first of the new tokens stands among the keys; a sliding window has forgotten some of the past."""
     return min(past, mask.shape[-1] - time) if isinstance(past, int) else past
+
+
+def refuse_pages(given: Mapping[str, Any]) -> None:
+    """Refuse a call of ``generate_batch``, by its keyword arguments: its cache of pages keeps no states."""
+    if given.get("cache") is not None:
+        raise ValueError(
+            "generate_batch is not supported beside a rational head: the cache of continuous batching has no room for "
+            "states; use generate with a padded batch"
+        )
 
 
 def stream_states(
