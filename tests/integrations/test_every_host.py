@@ -212,6 +212,20 @@ class TestEveryHost:
                 value.add_(0.05 * torch.randn_like(value))  # so that it is wrong at times
         assert torch.equal(generated(model, row, assistant_model=assistant), expected)
 
+    @pytest.mark.parametrize("options", [{}, {"preload_module_classes": ["RationalHead"]}], ids=["each", "together"])
+    def test_offloaded_weights_of_a_head_come_together(self, model, tokens, options):
+        """By Accelerate, which brings the weights of each module when it is called, and takes them away again."""
+        accelerate = pytest.importorskip("accelerate")
+        expected, text = logits(model, tokens), generated(model, tokens)
+        away = accelerate.cpu_offload(model, execution_device=torch.device("cpu"), **options)
+        if options:
+            assert torch.allclose(logits(away, tokens), expected, atol=1e-6)
+            assert torch.equal(generated(away, tokens), text)
+            assert torch.equal(generated(away, tokens, cache_implementation="static"), text)
+        else:
+            with pytest.raises(ValueError, match=r"preload_module_classes=\['RationalHead'\]"):
+                away(tokens)
+
     def test_a_cache_of_pages_is_refused(self, model, tokens):
         """Continuous batching would ask for the state of a token whose document began in another call."""
         with pytest.raises(ValueError, match=r"generate_batch is not supported .* use generate"):

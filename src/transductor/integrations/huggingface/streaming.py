@@ -85,7 +85,13 @@ def stream_states(
     states: Tensor
     if cu_seqlens is not None and cache is not None and cache.get_seq_length() > 0:
         raise ValueError("packed documents cannot go on from a cache: give past_key_values=None with cu_seqlens")
-    if cu_seqlens is not None or cache is None:
+    layer = None if cu_seqlens is not None or cache is None else state_layer(cache, layers)
+    plain = not (torch.is_grad_enabled() or torch.is_autocast_enabled(drive.device.type))
+    if plain and time == 1 and layer is not None and layer.ready:
+        # What `advance` does for one token, without its checks: every decoded token comes this way, none is padding.
+        return layer.step(drive.squeeze(1)).unsqueeze(1)
+    away = _comes_when_called(head)
+    if layer is None or cache is None:
         rows = drive
         if cu_seqlens is None and position_ids is not None and attention_mask is None:
             cu_seqlens = _boundaries(position_ids.expand(drive.shape[0], -1))
@@ -93,13 +99,9 @@ def stream_states(
         mask = None if cu_seqlens is not None else real_tokens(attention_mask, time, 0)
         states = head(rows, mask=mask, cu_seqlens=cu_seqlens)
         return states.view(*drive.shape[:2], -1)
-    layer = state_layer(cache, layers)
-    if time == 1 and layer.ready and not (torch.is_grad_enabled() or torch.is_autocast_enabled(drive.device.type)):
-        # What `advance` does for one token, without its checks: every decoded token comes this way, none is padding.
-        return layer.step(drive.squeeze(1)).unsqueeze(1)
     mask = None if time == 1 and layer.begun else real_tokens(attention_mask, time, cache.get_seq_length())
     before = layer.previous() if layer.begun else None
-    steps = not (torch.is_grad_enabled() or _is_sharded(head))
+    steps = not (away or torch.is_grad_enabled())
     if before is None or time > FEW_STEPS or not steps:
         states = head(drive, initial_state=before, mask=mask)
     else:
@@ -141,9 +143,20 @@ def fused_terms(
     return terms
 
 
-def _is_sharded(head: RationalHead) -> bool:
-    """Whether the parameters are whole only while the head is called (FSDP2, the head a unit of its own)."""
-    return hasattr(head, "unshard")
+def _comes_when_called(head: RationalHead) -> bool:
+    """Whether the parameters are whole only while the head is called: under FSDP2, or offloaded by Accelerate."""
+    if hasattr(head, "unshard"):  # the head is a unit of its own
+        return True
+    parameter = None if torch.compiler.is_compiling() else next(head.parameters(), None)
+    if parameter is None or parameter.device.type != "meta":
+        return False
+    hook = getattr(head, "_hf_hook", None)
+    if not any(getattr(each, "place_submodules", False) for each in getattr(hook, "hooks", (hook,))):
+        raise ValueError(
+            "the head's parameters must be on a device, or be offloaded together, because no step can do without any: "
+            "give Accelerate preload_module_classes=['RationalHead'], or a device_map that does not offload the head"
+        )
+    return True
 
 
 def _boundaries(position_ids: Tensor) -> Tensor | None:
