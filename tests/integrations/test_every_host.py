@@ -212,6 +212,7 @@ class TestEveryHost:
                 value.add_(0.05 * torch.randn_like(value))  # so that it is wrong at times
         assert torch.equal(generated(model, row, assistant_model=assistant), expected)
 
+    @pytest.mark.filterwarnings("ignore:.*different than your model's device")  # meta, says transformers 5.17
     @pytest.mark.parametrize("options", [{}, {"preload_module_classes": ["RationalHead"]}], ids=["each", "together"])
     def test_offloaded_weights_of_a_head_come_together(self, model, tokens, options):
         """By Accelerate, which brings the weights of each module when it is called, and takes them away again."""
