@@ -127,6 +127,17 @@ class TestEveryHost:
         assert_same(torch.cat(parts, 1), logits(model, tokens))
         assert torch.equal(generated(model, tokens, cache_implementation="static"), generated(model, tokens))
 
+    def test_a_cache_goes_on_in_the_next_turn(self, model, tokens):
+        """As in a conversation: what was generated, then something new."""
+        text, cache = tokens[:1], None
+        for new in tokens[1:].split(5, 1):
+            text = torch.cat((text, new), 1)
+            seen = torch.ones_like(text)
+            answer = generated(model, text, attention_mask=seen, past_key_values=cache, return_dict_in_generate=True)
+            assert torch.equal(answer.sequences, generated(model, text, attention_mask=seen))
+            text, cache = answer.sequences, answer.past_key_values
+            assert cache.get_seq_length() == text.shape[1] - 1
+
     def test_packed_documents_are_separate(self, kind, model, tokens):
         lengths = [5, 1, 8]
         positions = torch.cat([torch.arange(length) for length in lengths])[None]
