@@ -10,7 +10,8 @@ import torch
 
 pytest.importorskip("transformers")
 
-from transformers import DynamicCache, StaticCache
+from transformers import Cache, DynamicCache, StaticCache
+from transformers.cache_utils import QuantizedLayer
 
 from tests.comparison import assert_same
 from tests.integrations.native_models import tiny_native
@@ -241,3 +242,25 @@ def test_a_cache_that_offloads_its_layers_fetches_the_first_again(name, kind, mo
     assert_same(decoded(model, tokens, cache), logits(model, tokens))
     assert come_and_gone
     assert cache.layers[-1] not in come_and_gone
+
+
+class RoundedLayer(QuantizedLayer):
+    """Keys and values in bfloat16, but for the last few."""
+
+    def _quantize(self, tensor, axis):
+        return tensor.bfloat16()
+
+    def _dequantize(self, tensor):
+        return tensor.float()
+
+
+@pytest.mark.parametrize("name", ["llama", "native"])
+def test_beside_quantised_layers_states_are_exact(name):
+    model = tiny_native(vocab_size=64) if name == "native" else with_sidecar(name)
+    head = model.base_model.core.rational_head if name == "native" else sidecar_of(model).rational_head
+    tokens = some_tokens(2, 20)
+    cache = Cache(layers=[RoundedLayer(residual_length=4) for _ in range(2)])
+    found = decoded(model, tokens, cache)
+    assert_same(cache.layers[-1].keys[:, 0], head(tokens).detach())
+    error = (found - logits(model, tokens)).abs().max()
+    assert 0 < error < 0.05  # of the attention
