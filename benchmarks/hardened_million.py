@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from transductor.experiments import STUDIES, Arm, Probe, Study
-from transductor.experiments.hardened_column import hardened_column
-from transductor.experiments.running import model_path
 from transductor.model import load
 from transductor.results import Record, environment
+from transductor.studies import STUDIES, Arm, Probe, Study
+from transductor.studies.hardened_column import hardened_column
+from transductor.studies.running import model_path
 
 TASKS = (
     ("regular_gap", "transductor_ours"),

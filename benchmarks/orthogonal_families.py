@@ -24,9 +24,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from transductor.experiments import DemoStudy, run_demo
 from transductor.report.style import save_figure, spread
 from transductor.results import Record
+from transductor.studies import DemoStudy, run_demo
 from transductor.tasks import ModularCounting
 
 RESULTS = Path(__file__).parent / "results"

@@ -32,7 +32,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.generation.streamers import BaseStreamer
 
 from transductor import RationalHead
-from transductor.experiments.timing import quiet_collector
+from transductor.bench.timing import quiet_collector
 from transductor.integrations.huggingface import attach, detach, head_for, sidecar_of, tabulate
 from transductor.integrations.huggingface.hosts import host_of
 from transductor.integrations.huggingface.sidecar import NAME, fasten

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from transductor.notation import VALUE_TOLERANCE
+from transductor.checks import VALUE_TOLERANCE
 
 
 def assert_same(found: Tensor, expected: Tensor, *, what: str = "values", dtype: torch.dtype | None = None) -> None:

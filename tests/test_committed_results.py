@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from transductor.bridge import check_certificate
-from transductor.experiments import STUDIES
-from transductor.experiments.reproduction import pending
+from transductor.certification import check_certificate
 from transductor.report import study_report
+from transductor.studies import STUDIES
+from transductor.studies.reproduction import pending
 
 RESULTS = Path(__file__).parents[1] / "results"
 CERTIFICATES = sorted(RESULTS.glob("certificates/*/*/seed0.json"))

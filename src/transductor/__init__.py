@@ -9,7 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from transductor.bridge import certify, compile_head, compile_model, extract, harden
+    from transductor.certification import certify
+    from transductor.compilation import compile_head, compile_model
+    from transductor.extraction import extract, harden
     from transductor.heads import RandomFeatureHead, RationalHead, UniversalHead
     from transductor.model import (
         LSTM,
@@ -40,11 +42,11 @@ _HOME = {
     "LinearRNN": "transductor.model",
     "save": "transductor.model",
     "load": "transductor.model",
-    "compile_head": "transductor.bridge",
-    "compile_model": "transductor.bridge",
-    "extract": "transductor.bridge",
-    "harden": "transductor.bridge",
-    "certify": "transductor.bridge",
+    "compile_head": "transductor.compilation",
+    "compile_model": "transductor.compilation",
+    "extract": "transductor.extraction",
+    "harden": "transductor.extraction",
+    "certify": "transductor.certification",
 }
 
 __all__ = [

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from transductor.notation import one_of
+from transductor.checks import one_of
 
 __all__ = [
     "INJECTIONS",

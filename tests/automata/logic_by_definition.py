@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import reduce
 from itertools import chain, combinations, product
 
-from transductor.automata.logic_syntax import (
+from transductor.automata.logic.second_order_syntax import (
     Compared,
     End,
     Formula,
@@ -23,7 +23,7 @@ from transductor.automata.logic_syntax import (
     Truth,
     is_set_variable,
 )
-from transductor.automata.weighted_logic_syntax import Aggregated, Combined, Iverson, Weight, WeightedFormula
+from transductor.automata.logic.weighted_syntax import Aggregated, Combined, Iverson, Weight, WeightedFormula
 
 Place = int | frozenset[int]
 RELATIONS = {

@@ -22,7 +22,7 @@ from transductor.automata.barrington import (
     evaluated,
     permutation_program,
 )
-from transductor.automata.formula_text import FormulaError
+from transductor.automata.logic.formula_text import FormulaError
 
 
 def assignments(names: tuple[str, ...]) -> Iterator[dict[str, bool]]:

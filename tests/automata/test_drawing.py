@@ -10,7 +10,7 @@ import pytest
 
 from tests.automata.samples import one_way, random_machine
 from transductor.automata import drawing, formats
-from transductor.automata.finite import DFA, NFA
+from transductor.automata.finite_automata import DFA, NFA
 from transductor.automata.formats.labels import arc_label, letter_label, weight_label
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import WEIGHTS

@@ -19,7 +19,7 @@ from tests.automata.samples import (
     there_and_back,
 )
 from transductor.automata import formats
-from transductor.automata.finite import DFA, NFA
+from transductor.automata.finite_automata import DFA, NFA
 from transductor.automata.formats import AutomatonFormatError, jflap, limits, native, openfst
 from transductor.automata.formats.graph import as_weighted, with_one_start
 from transductor.automata.weighted import WeightedAutomaton

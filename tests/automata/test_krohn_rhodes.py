@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from transductor.automata.krohn_rhodes import decomposed, draw, reachable, report, verify
-from transductor.automata.permutation_groups import PermutationGroup, composed, element_order, inverse
+from transductor.automata.decomposition.krohn_rhodes import decomposed, draw, reachable, report, verify
+from transductor.automata.decomposition.permutation_groups import PermutationGroup, composed, element_order, inverse
 
 FULL_ON_3 = [[1, 1, 0], [2, 0, 0], [0, 2, 2]]  # a 3-cycle, a transposition, a map that collapses two points
 FLIP_FLOP = [[0, 1], [0, 1]]

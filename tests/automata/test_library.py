@@ -9,9 +9,9 @@ import pytest
 
 from transductor.automata import HankelBlock, learned, rank, reversed_series
 from transductor.automata.closure import forward_closure, integer_form
-from transductor.automata.hankel_block import basis_words
-from transductor.automata.krohn_rhodes import decomposed, verify
+from transductor.automata.decomposition.krohn_rhodes import decomposed, verify
 from transductor.automata.library import LIBRARY, machine, machines
+from transductor.automata.spectral.hankel_block import basis_words
 
 MACHINES = {each.name: each for each in machines()}
 MOST_WORDS = 3000

@@ -9,11 +9,11 @@ from random import Random
 import pytest
 
 from tests.automata.logic_by_definition import holds, words_up_to
-from transductor.automata.finite import DFA
 from transductor.automata.finite_algebra import minimised
-from transductor.automata.formula_text import FormulaError
-from transductor.automata.logic import mso
-from transductor.automata.logic_syntax import (
+from transductor.automata.finite_automata import DFA
+from transductor.automata.logic.formula_text import FormulaError
+from transductor.automata.logic.second_order import mso
+from transductor.automata.logic.second_order_syntax import (
     Compared,
     End,
     Formula,

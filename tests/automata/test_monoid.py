@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from tests.automata.test_finite import ALPHABET, all_words, dfas
-from transductor.automata.finite import DFA
+from tests.automata.test_finite_automata import ALPHABET, all_words, dfas
+from transductor.automata.decomposition.monoid import Aperiodicity, green_classes, is_aperiodic, syntactic_monoid
 from transductor.automata.finite_algebra import minimised
-from transductor.automata.monoid import Aperiodicity, green_classes, is_aperiodic, syntactic_monoid
+from transductor.automata.finite_automata import DFA
 from transductor.automata.regular_expression import regex
 
 few = settings(max_examples=40, deadline=None)

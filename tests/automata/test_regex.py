@@ -9,8 +9,8 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from transductor.automata.finite import DFA
 from transductor.automata.finite_algebra import minimised
+from transductor.automata.finite_automata import DFA
 from transductor.automata.regular_expression import RegexNotRegular, regex
 
 # Both cases, digits, blanks, newlines, and letters whose cases are odd: ß, long s, Kelvin, dotted and dotless i.

@@ -9,12 +9,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from transductor.automata.estimator import NotFittedError, SpectralLearner
-from transductor.automata.hankel_block import HankelBlock, basis_words, counted, frequent_words, hankel
 from transductor.automata.probabilistic import perplexity, random_probabilistic, sampled, smoothed, unigram
 from transductor.automata.reduction import RankWarning
-from transductor.automata.spectral import LearnedAutomaton, _of_strings, learned, learned_from_sample
-from transductor.automata.spectral_queries import learned_from_callable
+from transductor.automata.spectral.estimator import NotFittedError, SpectralLearner
+from transductor.automata.spectral.hankel_block import HankelBlock, basis_words, counted, frequent_words, hankel
+from transductor.automata.spectral.learning import LearnedAutomaton, _of_strings, learned, learned_from_sample
+from transductor.automata.spectral.queries import learned_from_callable
 from transductor.automata.weighted import WeightedAutomaton
 
 

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from tests.automata.logic_by_definition import value, words_up_to
-from transductor.automata.formula_text import FormulaError
-from transductor.automata.logic_syntax import (
+from transductor.automata.logic.formula_text import FormulaError
+from transductor.automata.logic.second_order_syntax import (
     Compared,
     End,
     Formula,
@@ -21,9 +21,8 @@ from transductor.automata.logic_syntax import (
     Truth,
     is_set_variable,
 )
-from transductor.automata.weighted import WeightedAutomaton
-from transductor.automata.weighted_logic import OutsideFragment, weighted_mso
-from transductor.automata.weighted_logic_syntax import (
+from transductor.automata.logic.weighted import OutsideFragment, weighted_mso
+from transductor.automata.logic.weighted_syntax import (
     Aggregated,
     Combined,
     Iverson,
@@ -31,6 +30,7 @@ from transductor.automata.weighted_logic_syntax import (
     WeightedFormula,
     weighted_formula,
 )
+from transductor.automata.weighted import WeightedAutomaton
 
 COUNT_A = "sum x. [a(x)]"
 POWER_OF_A = "prod x. 2 * [a(x)] + [!a(x)]"

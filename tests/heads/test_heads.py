@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.comparison import assert_same
+from transductor.bench.memory import PeakMemory
 from transductor.configuration import from_json, to_json
-from transductor.experiments.memory import PeakMemory
 from transductor.heads import HEADS, RandomFeatureHead, RationalHead, UniversalHead, build_head
 from transductor.recurrence import scan
 from transductor.transitions import (

@@ -28,11 +28,11 @@ from tests.integrations.tiny_hosts import (
 )
 from transductor import RationalHead
 from transductor.automata import regex
-from transductor.bridge import compile_head
+from transductor.compilation import compile_head
 from transductor.integrations.huggingface import sidecar, state_layers, tabulate
 from transductor.integrations.huggingface.hosts import HOSTS, host_of
 from transductor.integrations.huggingface.sidecar import attach, detach, fasten, sidecar_of
-from transductor.kernels.decoding import TokenDecoder
+from transductor.kernels.gpu.decoding import TokenDecoder
 from transductor.transitions import FAMILIES, DenseTransitions, SharedBasisTransitions
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

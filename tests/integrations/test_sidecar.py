@@ -39,7 +39,7 @@ from tests.integrations.tiny_hosts import (
 )
 from transductor import RationalHead, UniversalHead
 from transductor.automata import regex
-from transductor.bridge import compile_head
+from transductor.compilation import compile_head
 from transductor.heads import LookbackHead
 from transductor.injection import DeepInjection
 from transductor.integrations.huggingface.hosts import HOSTS, UnsupportedHost

@@ -14,7 +14,8 @@ COMPILE_ALL = '''
 import torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from transductor.kernels import gpu, launch
+from transductor.kernels.gpu import launch
+from transductor.kernels.gpu import scan as gpu
 
 seen = set()
 
@@ -73,7 +74,7 @@ for dim in (1, 5, 16, 32, 64):
     for squared in (False, True):
         rotation._eliminated(torch.zeros(3, rotation.skew_dim(dim)), dim, squared=squared)
         rotation._cayley_backward(torch.zeros(3, dim, dim), torch.zeros(3, dim, dim), squared)
-from transductor.kernels import decoding
+from transductor.kernels.gpu import decoding
 for dim, dtype in ((1, torch.float32), (6, torch.float64), (32, torch.bfloat16), (64, torch.float32)):
     work = torch.float64 if dtype == torch.float64 else torch.float32
     table, state = torch.zeros(5, dim, dim, dtype=work), torch.zeros(2, dim, dtype=work)

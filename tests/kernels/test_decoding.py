@@ -8,7 +8,7 @@ import torch
 pytest.importorskip("triton")
 
 from tests.comparison import assert_same
-from transductor.kernels.decoding import TokenDecoder, decodes_at_once
+from transductor.kernels.gpu.decoding import TokenDecoder, decodes_at_once
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -176,7 +176,7 @@ def test_an_unknown_class_makes_its_row_nan(letter):
 class TestWhatCanBeRead:
     @pytest.fixture(autouse=True)
     def _a_gpu(self, monkeypatch):
-        monkeypatch.setattr("transductor.kernels.decoding.runs_on", lambda device: True)
+        monkeypatch.setattr("transductor.kernels.gpu.decoding.runs_on", lambda device: True)
 
     @pytest.mark.parametrize("classes", [False, True])
     def test_what_belongs_together(self, classes):

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 pytest.importorskip("triton")
-from transductor.kernels import gpu
+from transductor.kernels.gpu import scan as gpu
 
 
 class LiveBytes(TorchDispatchMode):

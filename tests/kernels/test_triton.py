@@ -7,7 +7,8 @@ import torch
 
 from tests.comparison import assert_same
 from tests.laws.test_scan import operands, outcome
-from transductor.kernels import plan, rotation
+from transductor.kernels import rotation
+from transductor.kernels.gpu import cuts
 from transductor.recurrence import scan
 
 pytest.importorskip("triton")
@@ -25,8 +26,8 @@ def repeatable():
 @pytest.fixture
 def tiny_cut(monkeypatch):
     """Chunks of two steps, groups of three chunks: two levels above the positions at T = 26."""
-    monkeypatch.setattr(plan, "chunk_length", lambda batch, time, dim: 2)
-    monkeypatch.setattr(plan, "chunks_per_group", lambda chunks, dim: 3)
+    monkeypatch.setattr(cuts, "chunk_length", lambda batch, time, dim: 2)
+    monkeypatch.setattr(cuts, "chunks_per_group", lambda chunks, dim: 3)
 
 
 def on_device(values):
@@ -90,14 +91,14 @@ def test_every_size_of_state(dim, dense, tiny_cut):
 @pytest.fixture(params=[0, 1, 3], ids=["sorted", "picked", "picked_in_spans"])
 def many_tokens(request, monkeypatch):
     """How positions find the sum of their token when tokens are more than a few."""
-    monkeypatch.setattr(plan, "picking_spans", lambda *_: request.param)
+    monkeypatch.setattr(cuts, "picking_spans", lambda *_: request.param)
 
 
 @pytest.mark.parametrize("symbols", [1, 2, 16])
 @pytest.mark.parametrize("prepared", [False, True], ids=["as_it_lies", "prepared"])
 def test_every_size_of_a_small_vocabulary(symbols, prepared, tiny_cut, monkeypatch):
     """Words of one to four letters, a table laid out anew or read where it lies."""
-    monkeypatch.setattr(plan, "prepares", lambda positions, symbols: prepared)
+    monkeypatch.setattr(cuts, "prepares", lambda positions, symbols: prepared)
     leaves, tokens = operands(14, batch=2, dim=5, symbols=symbols)
     assert_kernels_agree(without_bias(leaves), tokens)
 
@@ -105,7 +106,7 @@ def test_every_size_of_a_small_vocabulary(symbols, prepared, tiny_cut, monkeypat
 @pytest.mark.parametrize("symbols", [17, 300])
 @pytest.mark.parametrize("prepared", [False, True], ids=["as_it_lies", "prepared"])
 def test_every_size_of_a_large_vocabulary(symbols, prepared, tiny_cut, many_tokens, monkeypatch):
-    monkeypatch.setattr(plan, "prepares", lambda positions, symbols: prepared)
+    monkeypatch.setattr(cuts, "prepares", lambda positions, symbols: prepared)
     leaves, tokens = operands(14, batch=2, dim=5, symbols=symbols)
     assert_kernels_agree(without_bias(leaves), tokens)
 
@@ -125,10 +126,10 @@ def test_many_tokens_of_packed_documents(tiny_cut, many_tokens):
 
 
 def test_positions_are_picked_only_where_that_is_cheap():
-    assert plan.picking_spans(16_384, 256, 16) == 8
-    assert plan.picking_spans(1, 256, 16) == 1
-    assert plan.picking_spans(16_384, 256, 3) == 0  # one token could have 5 462 positions in a span
-    assert plan.picking_spans(16_384, 50_257, 16) == 0
+    assert cuts.picking_spans(16_384, 256, 16) == 8
+    assert cuts.picking_spans(1, 256, 16) == 1
+    assert cuts.picking_spans(16_384, 256, 3) == 0  # one token could have 5 462 positions in a span
+    assert cuts.picking_spans(16_384, 50_257, 16) == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -190,7 +191,7 @@ def test_a_document_that_overflows_does_not_touch_the_next(tiny_cut):
 @pytest.mark.parametrize("prepared", [False, True], ids=["as_it_lies", "prepared"])
 @pytest.mark.parametrize("wrong", [-1, 3, 2**40 + 1])
 def test_an_unknown_token_is_seen_and_reads_no_foreign_memory(wrong, prepared, tiny_cut, monkeypatch):
-    monkeypatch.setattr(plan, "prepares", lambda positions, symbols: prepared)
+    monkeypatch.setattr(cuts, "prepares", lambda positions, symbols: prepared)
     monkeypatch.setattr("transductor.recurrence.arguments.check_token_ids", lambda *_: None)  # as on a GPU
     leaves, tokens = operands(26, batch=2, dim=3, symbols=3, dtype=torch.float32)
     tokens[0, 9] = wrong

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.comparison import assert_same
-from transductor.kernels import cpu
+from transductor.kernels.cpu import scan as cpu
 from transductor.recurrence import BACKENDS, SEMIRINGS, scan
 
 TIMES = [1, 2, 7, 64, 129, 1000]

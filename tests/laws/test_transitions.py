@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tests.comparison import assert_same
+from transductor.checks import LAW_TOLERANCE
 from transductor.configuration import from_json, to_json
-from transductor.notation import LAW_TOLERANCE
 from transductor.transitions import (
     COMPOSITES,
     FAMILIES,

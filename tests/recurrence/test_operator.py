@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from tests.comparison import assert_same
 from tests.laws.test_models import MODELS, V
 from tests.laws.test_scan import operands
-from transductor.kernels import cpu
+from transductor.kernels.cpu import scan as cpu
 from transductor.kernels.rotation import cayley_rotation, skew_dim
 from transductor.recurrence import scan
 

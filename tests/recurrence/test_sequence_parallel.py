@@ -9,7 +9,7 @@ import torch
 
 from tests.recurrence.distributed_scan import SPLITS, problems
 from tests.torchrun import answers, once
-from transductor.notation import VALUE_TOLERANCE
+from transductor.checks import VALUE_TOLERANCE
 from transductor.recurrence.sequence_parallel import sequence_parallel_scan
 
 SCRIPT = Path(__file__).with_name("distributed_scan.py")

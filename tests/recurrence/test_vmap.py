@@ -8,7 +8,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from tests.comparison import assert_same
 from transductor.heads import RationalHead
-from transductor.kernels import cpu
+from transductor.kernels.cpu import scan as cpu
 from transductor.kernels.precise import precise_product, precise_spectral_norm
 from transductor.model import BackboneConfig, RationalTransductor
 from transductor.recurrence import scan

@@ -6,8 +6,8 @@ import functools
 import random
 
 from transductor.configuration import to_plain
-from transductor.experiments import STUDIES
 from transductor.results import Record, write_atomically
+from transductor.studies import STUDIES
 
 ENVIRONMENT = {"python": "3", "platform": "here", "processor": "a processor", "device": "cpu", "versions": {}}
 REASON = "the head is near no finite machine: it has more than 2000 states | 3 walks"

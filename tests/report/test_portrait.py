@@ -12,9 +12,10 @@ import matplotlib
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from tests.bridge.near_machines import clock
+from tests.extraction.near_machines import clock
 from transductor.automata import machine, regex
-from transductor.bridge import compile_head, compile_model, portrait
+from transductor.compilation import compile_head, compile_model
+from transductor.portraits import portrait
 from transductor.report.portrait import _figure, portrait_figure
 from transductor.report.portrait_machines import state_colours
 from transductor.report.style import READABLE
@@ -109,7 +110,7 @@ def test_states_have_colours_of_their_own():
 def test_it_is_drawn_from_a_file_without_torch(tmp_path):
     source, target = made("exact").write(tmp_path / "portrait.json"), tmp_path / "figure.png"
     code = (
-        "import sys; from transductor.bridge.portraits import read_portrait; "
+        "import sys; from transductor.portraits.values import read_portrait; "
         "from transductor.report.portrait import portrait_figure; "
         f"portrait_figure(read_portrait({str(source)!r}), {str(target)!r}); assert 'torch' not in sys.modules"
     )

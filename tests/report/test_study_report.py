@@ -9,11 +9,11 @@ import pytest
 from matplotlib.colors import to_hex
 
 from tests.report.made_records import REASON, made_record, write_study
-from transductor.experiments import STUDIES
 from transductor.report import read_studies, study_report
 from transductor.report.study_figures import study_figure
 from transductor.report.study_records import ARMS, Series, at
 from transductor.report.style import COLOURS, label
+from transductor.studies import STUDIES
 
 GAP = STUDIES["regular_gap"]
 OURS = next(arm for arm in GAP.arms if arm.name == "transductor_ours")

@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 
 from tests.report.made_records import FAILURE, REASON, made_record, write_study
-from transductor.experiments import STUDIES
 from transductor.report import read_studies, study_report, study_tables
 from transductor.report.study_claims import CLAIMS
 from transductor.report.study_records import ARMS
 from transductor.report.style import label, percent
+from transductor.studies import STUDIES
 
 SEEDS = (0, 1, 2, 3)
 ODD = {

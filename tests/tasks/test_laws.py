@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.tasks.cases import NAMES, all_words, generator
+from transductor.checks import check_token_ids
 from transductor.configuration import from_json, to_json
-from transductor.notation import check_token_ids
 from transductor.tasks import IGNORED, Task, task_named
 
 LENGTHS = (1, 2, 7, 64, 257)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.tasks.cases import all_words, generator
-from transductor.automata.permutation_groups import PermutationGroup, composed
+from transductor.automata.decomposition.permutation_groups import PermutationGroup, composed
 from transductor.tasks import (
     IGNORED,
     BaseValue,

@@ -21,13 +21,12 @@ from transductor.automata.algebra import (
     zero_series,
 )
 from transductor.automata.boolean import as_dfa, from_dfa
-from transductor.automata.estimator import SpectralLearner
-from transductor.automata.finite import DFA, NFA
+from transductor.automata.finite_automata import DFA, NFA
 from transductor.automata.formats import AutomatonFormatError, read, write
-from transductor.automata.hankel_block import HankelBlock, hankel
-from transductor.automata.interpolation import NotRational, interpolated
+from transductor.automata.labelled_series import labels_of_series, series_of_labels
 from transductor.automata.library import machine
-from transductor.automata.logic import mso
+from transductor.automata.logic.second_order import mso
+from transductor.automata.logic.weighted import OutsideFragment, weighted_mso
 from transductor.automata.moore import IGNORED, MooreMachine
 from transductor.automata.reduction import (
     Equivalence,
@@ -39,10 +38,12 @@ from transductor.automata.reduction import (
     reduced,
 )
 from transductor.automata.regular_expression import RegexNotRegular, regex
-from transductor.automata.spectral import LearnedAutomaton, learned, learned_from_sample
-from transductor.automata.spectral_queries import learned_from_callable
+from transductor.automata.spectral.estimator import SpectralLearner
+from transductor.automata.spectral.hankel_block import HankelBlock, hankel
+from transductor.automata.spectral.interpolation import NotRational, interpolated
+from transductor.automata.spectral.learning import LearnedAutomaton, learned, learned_from_sample
+from transductor.automata.spectral.queries import learned_from_callable
 from transductor.automata.weighted import WeightedAutomaton
-from transductor.automata.weighted_logic import OutsideFragment, weighted_mso
 from transductor.automata.weights import WEIGHTS, Weights
 
 __all__ = [
@@ -74,6 +75,7 @@ __all__ = [
     "hadamard_product",
     "hankel",
     "interpolated",
+    "labels_of_series",
     "learned",
     "learned_from_callable",
     "learned_from_sample",
@@ -92,6 +94,7 @@ __all__ = [
     "reversed_series",
     "right_quotient",
     "scaled",
+    "series_of_labels",
     "shuffle_product",
     "starred",
     "sum_of",

@@ -16,9 +16,9 @@ from typing import TypeAlias, final
 
 import numpy as np
 
-from transductor.automata.finite import DFA
-from transductor.automata.formula_text import FormulaError, Reader, chained
-from transductor.automata.permutation_groups import Permutation, composed, inverse
+from transductor.automata.decomposition.permutation_groups import Permutation, composed, inverse
+from transductor.automata.finite_automata import DFA
+from transductor.automata.logic.formula_text import FormulaError, Reader, chained
 
 __all__ = [
     "BooleanFormula",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from transductor.automata.finite import DFA, NFA, weights01
 from transductor.automata.finite_algebra import determinised, separating_word
 from transductor.automata.finite_algebra import minimised as minimised_dfa
+from transductor.automata.finite_automata import DFA, NFA, weights01
 from transductor.automata.reduction import Equivalence
 from transductor.automata.weighted import WeightedAutomaton
 

@@ -13,7 +13,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from transductor.automata.finite import DFA, NFA, Symbol
+from transductor.automata.finite_automata import DFA, NFA, Symbol
 
 __all__ = [
     "Equivalence",

@@ -21,8 +21,8 @@ import numpy as np
 
 from transductor.automata.algebra import difference, hadamard_product, sum_of
 from transductor.automata.boolean import from_dfa
-from transductor.automata.finite import DFA
-from transductor.automata.permutation_groups import composed
+from transductor.automata.decomposition.permutation_groups import composed
+from transductor.automata.finite_automata import DFA
 from transductor.automata.weighted import Symbol, WeightedAutomaton
 
 __all__ = ["LIBRARY", "NamedMachine", "machine", "machines"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from transductor.automata.finite import DFA
+from transductor.automata.finite_automata import DFA
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from transductor.automata.boolean import as_dfa, from_dfa
-from transductor.automata.finite import DFA
+from transductor.automata.finite_automata import DFA
 from transductor.automata.library import LIBRARY, machine
 from transductor.automata.weighted import WeightedAutomaton
 
@@ -36,8 +36,8 @@ def automaton_from(source: str, alphabet: Sequence[str] | None = None, **options
     if colon and kind in ("mso", "wmso"):
         if not alphabet:
             raise ValueError(f"alphabet must be given with {kind}: a formula does not say which letters there are")
-        from transductor.automata.logic import mso
-        from transductor.automata.weighted_logic import weighted_mso
+        from transductor.automata.logic.second_order import mso
+        from transductor.automata.logic.weighted import weighted_mso
 
         return from_dfa(mso(text, alphabet)) if kind == "mso" else weighted_mso(text, alphabet)
     if Path(source).exists():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from transductor.checks import one_of
 from transductor.heads.lookback import LookbackHead
 from transductor.heads.random_features import RandomFeatureHead
 from transductor.heads.rational import HeadConfig, HeadState, RationalHead
 from transductor.heads.universal import UniversalHead
-from transductor.notation import one_of
 from transductor.transitions import build_family
 
 __all__ = [

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 import torch
 from torch import Tensor, nn
 
+from transductor.checks import check_positive, check_token_ids, one_of, readable, working_dtype
 from transductor.configuration import configuration
-from transductor.notation import check_positive, check_token_ids, one_of, readable, working_dtype
 from transductor.recurrence import BACKENDS, scan, sequence_parallel_scan
 from transductor.transitions import FamilySpec, Stepper, TransitionFamily
 

@@ -25,11 +25,11 @@ import torch
 from torch import Tensor, nn
 
 import transductor
+from transductor.checks import VALUE_TOLERANCE, one_of
 from transductor.configuration import to_json
 from transductor.heads import RationalHead
 from transductor.integrations.exported_forms import Step, Whole, tabulated
 from transductor.model import LSTM, SequenceModel
-from transductor.notation import VALUE_TOLERANCE, one_of
 from transductor.recurrence import BACKENDS
 from transductor.results import Certificate, write_atomically
 

@@ -1,1 +1,1 @@
-"""Raw tensors in, raw tensors out: touched for speed, never for meaning."""
+"""Fast code for one machine each: raw tensors in, raw tensors out.  Touched for speed, never for meaning."""

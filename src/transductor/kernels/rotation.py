@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from transductor.kernels.plan import LARGEST_STATE, TRITON_FOUND
+from transductor.kernels.gpu.cuts import LARGEST_STATE, TRITON_FOUND
 from transductor.kernels.precise import precise_product
 
 __all__ = ["cayley_rotation", "polished", "skew", "skew_dim"]
@@ -68,7 +68,7 @@ def _in_triton(given: Tensor, state_dim: int) -> bool:
 
 
 def _eliminated(raw: Tensor, state_dim: int, *, squared: bool) -> tuple[Tensor, Tensor]:
-    from transductor.kernels.elimination import cayley_rotations
+    from transductor.kernels.gpu.elimination import cayley_rotations
 
     rotations = raw.new_empty(*raw.shape[:-1], state_dim, state_dim)
     squares = torch.empty_like(rotations) if squared else None
@@ -78,7 +78,7 @@ def _eliminated(raw: Tensor, state_dim: int, *, squared: bool) -> tuple[Tensor, 
 
 def _per_matrix(kernel: Any, shape: torch.Size, *operands: Tensor | None, **constants: Any) -> None:
     """One program for each matrix of ``shape`` ``(..., D, D)``."""
-    from transductor.kernels.launch import launch
+    from transductor.kernels.gpu.launch import launch
 
     dim = shape[-1]
     block = max(16, 1 << (dim - 1).bit_length())
@@ -95,7 +95,7 @@ def _(raw: Tensor, state_dim: int, squared: bool) -> tuple[Tensor, Tensor]:
 @torch.library.custom_op("transductor::cayley_backward", mutates_args=())
 def _cayley_backward(rotations: Tensor, grad: Tensor, squared: bool) -> Tensor:
     """The gradient of the raw numbers, by one kernel."""
-    from transductor.kernels.elimination import cayley_gradients
+    from transductor.kernels.gpu.elimination import cayley_gradients
 
     out = _like_raw(rotations)
     _per_matrix(cayley_gradients, rotations.shape, rotations.contiguous(), grad.contiguous(), out, SQUARED=squared)

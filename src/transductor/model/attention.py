@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from transductor.checks import check_positive
 from transductor.configuration import configuration
-from transductor.kernels.attention import attention
+from transductor.kernels.cpu.attention import attention
 from transductor.model.positions import Positions
-from transductor.notation import check_positive
 
 if TYPE_CHECKING:
     from transductor.model.time_parallel import EarlierRanks

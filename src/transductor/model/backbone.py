@@ -9,6 +9,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from transductor.checks import check_positive
 from transductor.configuration import configuration
 from transductor.model.attention import (
     Attend,
@@ -28,7 +29,6 @@ from transductor.model.positions import (
     RotaryPositions,
     build_positions,
 )
-from transductor.notation import check_positive
 
 __all__ = ["Backbone", "BackboneConfig", "BackboneState", "Inject"]
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
+from transductor.checks import check_token_ids
 from transductor.model.attention import Places
 from transductor.model.time_parallel import EarlierRanks, past_mask
-from transductor.notation import check_token_ids
 from transductor.recurrence import Stretches, check_offsets, mask_from_lengths
 
 if TYPE_CHECKING:

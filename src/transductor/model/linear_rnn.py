@@ -9,9 +9,9 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from transductor.checks import check_positive
 from transductor.configuration import configuration
 from transductor.model.base import SequenceModel, layout
-from transductor.notation import check_positive
 from transductor.recurrence import scan
 
 __all__ = ["LinearRNN", "LinearRNNConfig", "LinearRNNState"]

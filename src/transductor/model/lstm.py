@@ -8,9 +8,9 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from transductor.checks import check_positive
 from transductor.configuration import configuration
 from transductor.model.base import SequenceModel, layout
-from transductor.notation import check_positive
 
 __all__ = ["LSTM", "LSTMConfig", "LSTMState"]
 

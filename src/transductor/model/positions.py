@@ -14,8 +14,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from transductor.checks import check_positive
 from transductor.configuration import configuration
-from transductor.notation import check_positive
 
 __all__ = [
     "LearnedPositions",

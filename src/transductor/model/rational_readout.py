@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, final
 
 from torch import Tensor, nn
 
+from transductor.checks import check_positive
 from transductor.configuration import configuration
 from transductor.heads import HeadConfig, HeadState, RationalHead
 from transductor.model.base import SequenceModel, layout
-from transductor.notation import check_positive
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup

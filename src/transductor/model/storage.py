@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import torch
 
+from transductor.checks import one_of
 from transductor.configuration import from_plain, to_plain
 from transductor.heads import HeadConfig, RationalHead, build_head
 from transductor.model.backbone import BackboneConfig
@@ -18,7 +19,6 @@ from transductor.model.rational_readout import RationalReadout, ReadoutConfig
 from transductor.model.stacked import StackedConfig, StackedTransductor
 from transductor.model.transductor import RationalTransductor, TransductorConfig
 from transductor.model.transformer import Transformer
-from transductor.notation import one_of
 from transductor.transitions import COMPOSITES, FAMILIES, FamilySpec
 
 __all__ = ["CheckpointError", "build", "load", "save"]

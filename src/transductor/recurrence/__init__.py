@@ -1,10 +1,10 @@
 """The verb ``scan``: all states of a linear recurrence, over tokens or matrices.  Knows no family."""
 
-from transductor.recurrence.along_time import Stretches, past_along_time
 from transductor.recurrence.arguments import check_offsets, mask_from_lengths
+from transductor.recurrence.scanning import BACKENDS, scan
 from transductor.recurrence.semirings import SEMIRINGS, Semiring
 from transductor.recurrence.sequence_parallel import sequence_parallel_scan
-from transductor.recurrence.verb import BACKENDS, scan
+from transductor.recurrence.shards import Stretches, past_along_time
 
 __all__ = [
     "BACKENDS",

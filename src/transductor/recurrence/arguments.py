@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from transductor.notation import check_token_ids, readable, working_dtype
+from transductor.checks import check_token_ids, readable, working_dtype
 from transductor.recurrence.problem import Problem
 from transductor.recurrence.semirings import Semiring
 

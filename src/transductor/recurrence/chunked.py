@@ -17,10 +17,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from transductor.recurrence.finite import all_finite
+from transductor.recurrence.cost_model import Plan, plan_chunks
 from transductor.recurrence.grouped import outer_by_token
 from transductor.recurrence.lanes import DenseLanes, Lanes, TokenLanes, from_lanes, to_lanes
-from transductor.recurrence.plan import Plan, plan_chunks
+from transductor.recurrence.overflow import all_finite
 from transductor.recurrence.problem import Problem, folded
 from transductor.recurrence.reference import reference
 from transductor.recurrence.semirings import SEMIRINGS, Semiring

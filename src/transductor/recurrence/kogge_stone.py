@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from transductor.recurrence.finite import all_finite
+from transductor.recurrence.overflow import all_finite
 from transductor.recurrence.problem import Problem, folded
 from transductor.recurrence.reference import reference
 from transductor.recurrence.semirings import Semiring

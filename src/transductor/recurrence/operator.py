@@ -11,11 +11,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from transductor.kernels import cpu
-from transductor.kernels.plan import product_shapes
-from transductor.notation import readable
+from transductor.checks import readable
+from transductor.kernels.cpu import scan as cpu
+from transductor.kernels.gpu.cuts import product_shapes
 from transductor.recurrence import chunked as torch_chunks
-from transductor.recurrence.finite import all_finite
+from transductor.recurrence.overflow import all_finite
 from transductor.recurrence.problem import Problem, documents, folded
 from transductor.recurrence.reference import reference
 
@@ -46,7 +46,7 @@ def _scan(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """States, and the products of chunks and of groups of chunks where the backward pass uses them again."""
     if engine == "triton":
-        from transductor.kernels import gpu
+        from transductor.kernels.gpu import scan as gpu
 
         return gpu.forward(matrices, tokens, bias, initial, mask, _starts(offsets, matrices, tokens))
     nothing = initial.new_empty(0)
@@ -91,7 +91,7 @@ def _scan_backward(
     to_matrices: Tensor | None
     to_bias: Tensor | None
     if engine == "triton":
-        from transductor.kernels import gpu
+        from transductor.kernels.gpu import scan as gpu
 
         starts = _starts(offsets, matrices, tokens)
         to_matrices, to_bias, to_initial = gpu.backward(

@@ -23,7 +23,7 @@ from transductor.report.style import READABLE
 from transductor.results import write_atomically
 
 if TYPE_CHECKING:
-    from transductor.bridge.portraits import Portrait
+    from transductor.portraits.values import Portrait
 
 __all__ = ["portrait_figure"]
 
@@ -37,7 +37,7 @@ def portrait_figure(portrait: Portrait, path: str | Path) -> Path:
     """Draw trajectory, eigenvalues, leak, drift, and the learned machine beside the target; returns the file.
 
     Args:
-        portrait: As ``transductor.bridge.portrait`` gives, or ``read_portrait`` reads.
+        portrait: As ``transductor.portraits.portrait`` gives, or ``read_portrait`` reads.
         path: Its suffix is the format: .png, .svg or .pdf.
     """
     if Path(path).suffix.lower() not in (".png", ".svg", ".pdf"):

@@ -14,7 +14,7 @@ from matplotlib.path import Path as Curve
 from matplotlib.ticker import MaxNLocator
 
 if TYPE_CHECKING:
-    from transductor.bridge.portraits import Drawn
+    from transductor.portraits.values import Drawn
 
 __all__ = ["draw_machine", "draw_table", "short", "state_colours"]
 

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from transductor.bridge.portraits import read_portrait
+from transductor.portraits.values import read_portrait
 from transductor.report.portrait import portrait_figure
 from transductor.report.study_cells import Sheet
 from transductor.report.study_figures import study_figure

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from transductor.automata.moore import IGNORED, MooreMachine
-from transductor.notation import check_positive, check_token_ids
+from transductor.checks import check_positive, check_token_ids
 from transductor.tasks.sampling import check_probability, coins
 
 __all__ = ["AutomatonTask", "CoinTask", "Task"]

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transductor.automata.weighted import WeightedAutomaton
+from transductor.checks import one_of
 from transductor.configuration import configuration
-from transductor.notation import one_of
 from transductor.tasks.base import Task
 from transductor.tasks.sampling import coins, repeated
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from transductor.automata.moore import IGNORED, MooreMachine
+from transductor.checks import check_positive
 from transductor.configuration import configuration
-from transductor.notation import check_positive
 from transductor.tasks.base import AutomatonTask
 from transductor.tasks.sampling import coins, repeated
 

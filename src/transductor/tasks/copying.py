@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from transductor.automata.moore import IGNORED
+from transductor.checks import check_positive
 from transductor.configuration import configuration
-from transductor.notation import check_positive
 from transductor.tasks.base import Task
 from transductor.tasks.sampling import first_place, repeated
 

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from transductor.automata.decomposition.permutation_groups import Permutation, composed, element_order
 from transductor.automata.moore import MooreMachine
-from transductor.automata.permutation_groups import Permutation, composed, element_order
+from transductor.checks import check_positive
 from transductor.configuration import configuration
-from transductor.notation import check_positive
 from transductor.tasks.base import AutomatonTask
 from transductor.tasks.groups import all_swaps, named_group, random_generators
 from transductor.tasks.sampling import repeated

@@ -10,7 +10,7 @@ from itertools import combinations
 from math import factorial, prod
 from typing import final
 
-from transductor.automata.permutation_groups import Permutation, PermutationGroup
+from transductor.automata.decomposition.permutation_groups import Permutation, PermutationGroup
 
 __all__ = ["GROUP_NAMES", "NamedGroup", "all_swaps", "named_group", "random_generators"]
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from transductor.automata.moore import IGNORED, MooreMachine
+from transductor.checks import one_of
 from transductor.configuration import configuration
-from transductor.notation import one_of
 from transductor.tasks.base import Task
 from transductor.tasks.sampling import coins, latest, repeated
 

@@ -10,8 +10,8 @@ from typing import final
 from torch import Tensor
 
 from transductor.automata.moore import MooreMachine
+from transductor.checks import check_positive
 from transductor.configuration import configuration
-from transductor.notation import check_positive
 from transductor.tasks.base import CoinTask
 from transductor.tasks.sampling import binary_families
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from transductor.automata.library import machine
 from transductor.automata.moore import MooreMachine
+from transductor.checks import one_of
 from transductor.configuration import configuration
-from transductor.notation import one_of
 from transductor.tasks.base import AutomatonTask
 from transductor.tasks.sampling import binary_families, coins
 

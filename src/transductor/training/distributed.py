@@ -29,10 +29,10 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from transductor.checks import one_of
 from transductor.heads import RationalHead
 from transductor.model import CheckpointError, SequenceModel, build
 from transductor.model.backbone import Block
-from transductor.notation import one_of
 from transductor.tasks import Task
 from transductor.training.examples import FileData
 from transductor.training.settings import TrainingSettings

@@ -19,8 +19,8 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor
 
+from transductor.checks import one_of
 from transductor.configuration import configuration
-from transductor.notation import one_of
 
 __all__ = ["GOALS", "DataError", "Examples", "FileData", "Vocabulary"]
 

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, jacfwd
 
+from transductor.checks import check_positive
 from transductor.heads import RationalHead
 from transductor.model import SequenceModel
-from transductor.notation import check_positive
 from transductor.tasks import Task
 
 __all__ = ["LeastSquares", "fit_least_squares"]

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from transductor.checks import check_positive, one_of
 from transductor.configuration import configuration
-from transductor.notation import check_positive, one_of
 
 __all__ = ["Annealing", "Curriculum", "TrainingSettings"]
 

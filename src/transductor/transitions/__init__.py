@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from transductor.notation import one_of
+from transductor.checks import one_of
 from transductor.transitions.affine import AffineTransitions
 from transductor.transitions.base import ChartedFamily, FamilySpec, Stepper, TransitionFamily
 from transductor.transitions.block_sparse import BlockSparseTransitions

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from transductor.checks import check_positive, working_dtype
 from transductor.configuration import configuration
 from transductor.kernels.precise import full_precision
-from transductor.notation import check_positive, working_dtype
 from transductor.transitions.laws import Law
 
 __all__ = ["ChartedFamily", "FamilySpec", "Stepper", "TransitionFamily", "matvec"]

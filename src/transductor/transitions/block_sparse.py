@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from transductor.notation import check_positive
+from transductor.checks import check_positive
 from transductor.transitions.capped import CappedFamily
 from transductor.transitions.laws import Law, SpectralNorm, Support
 from transductor.transitions.spectral import capped_lipschitz, spectrally_capped

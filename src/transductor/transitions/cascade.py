@@ -10,8 +10,8 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from transductor.checks import working_dtype
 from transductor.kernels.precise import precise_product
-from transductor.notation import working_dtype
 from transductor.transitions.base import Stepper, TransitionFamily, matvec
 from transductor.transitions.composite import BlockComposite, check_parts
 from transductor.transitions.laws import BlockTriangular, Law

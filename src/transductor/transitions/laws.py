@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, final
 import torch
 from torch import Tensor
 
-from transductor.notation import LAW_TOLERANCE
+from transductor.checks import LAW_TOLERANCE
 from transductor.results import Certificate
 
 if TYPE_CHECKING:

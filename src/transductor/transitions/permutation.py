@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from transductor.notation import check_positive, working_dtype
+from transductor.checks import check_positive, working_dtype
 from transductor.transitions.base import FamilySpec, Stepper, TransitionFamily
 from transductor.transitions.laws import DoublyStochastic, Law, Orthogonal, Permutation
 

@@ -8,8 +8,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from transductor.checks import check_positive
 from transductor.kernels.precise import precise_product
-from transductor.notation import check_positive
 from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import Law, SpanRank
 

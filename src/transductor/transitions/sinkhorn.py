@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from transductor.notation import check_positive
+from transductor.checks import check_positive
 from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import DoublyStochastic, Law, SpectralNorm
 from transductor.transitions.stochastic import staying_logits

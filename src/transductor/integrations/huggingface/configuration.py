@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 import torch
 from transformers import GenerationConfig, PreTrainedConfig
 
+from transductor.checks import check_positive, one_of
 from transductor.configuration import from_plain, to_plain
 from transductor.heads import HEADS, HeadConfig, RationalHead
 from transductor.injection import INJECTIONS
@@ -25,7 +26,6 @@ from transductor.model import (
     SlidingWindow,
     TransductorConfig,
 )
-from transductor.notation import check_positive, one_of
 from transductor.transitions import FamilySpec, build_family
 
 __all__ = ["RationalTransductorConfig"]

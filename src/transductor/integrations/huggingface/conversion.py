@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from transductor.checks import one_of
 from transductor.integrations.huggingface.configuration import RationalTransductorConfig
 from transductor.integrations.huggingface.modeling import (
     RationalTransductorForCausalLM,
@@ -11,7 +12,6 @@ from transductor.integrations.huggingface.modeling import (
     RationalTransductorPreTrainedModel,
 )
 from transductor.model import RationalTransductor, build
-from transductor.notation import one_of
 
 __all__ = ["from_transductor", "to_transductor"]
 

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, DynamicCache
 
+from transductor.checks import check_positive, one_of
 from transductor.heads import RationalHead
 from transductor.injection import DeepInjection, Inject
 from transductor.integrations.huggingface.hosts import Host, host_of
 from transductor.integrations.huggingface.streaming import fused_terms, refuse_pages, stream_states
-from transductor.notation import check_positive, one_of
 from transductor.transitions import FAMILIES
 
 __all__ = ["NAME", "Sidecar", "attach", "detach", "head_for", "sidecar_of"]

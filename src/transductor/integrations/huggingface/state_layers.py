@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer, StaticLayer
 
 from transductor.heads import RationalHead
-from transductor.kernels.decoding import TokenDecoder, runs_on
+from transductor.kernels.gpu.decoding import TokenDecoder, runs_on
 from transductor.transitions import Stepper
 
 __all__ = ["StateLayer", "StaticStateLayer", "WindowedStateLayer", "state_layer"]

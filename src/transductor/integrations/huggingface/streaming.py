@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+from transductor.checks import readable
 from transductor.heads import HeadState, RationalHead
 from transductor.heads.rational import FEW_STEPS
 from transductor.injection import is_bare
 from transductor.integrations.huggingface.state_layers import StaticStateLayer, state_layer
-from transductor.kernels.decoding import TokenDecoder, decodes_at_once
-from transductor.notation import readable
+from transductor.kernels.gpu.decoding import TokenDecoder, decodes_at_once
 
 __all__ = ["fused_terms", "real_tokens", "refuse_pages", "stream_states"]
 

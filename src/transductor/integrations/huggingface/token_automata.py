@@ -20,10 +20,10 @@ from torch import Tensor
 
 from transductor.automata import DFA, NFA, regex
 from transductor.automata.finite_algebra import determinised
-from transductor.bridge import compile_head
+from transductor.checks import check_positive, one_of
+from transductor.compilation import compile_head
 from transductor.heads import RationalHead
 from transductor.integrations.huggingface.token_text import spelled_tokens, writes_leading_space
-from transductor.notation import check_positive, one_of
 
 __all__ = ["TokenAutomaton", "compile_for_tokens", "spelling_classes"]
 

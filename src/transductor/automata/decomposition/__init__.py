@@ -1,0 +1,1 @@
+"""Finite machines taken apart: syntactic monoids, permutation groups, Krohn–Rhodes cascades."""

@@ -1,0 +1,150 @@
+"""The skeleton of a machine: its image sets, their classes and heights, their tiles and holonomy groups.
+
+An *image set* is all states, a single state, or what a word leaves of either.  A set P is *subdued* to Q if some word
+makes of Q a set that holds P; sets subdued to each other form a class, and the longest chain of classes below a class
+is its height.  The *tiles* of a set are the largest image sets properly inside it.  The words that return a set to
+itself permute its tiles: its *holonomy group*.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transductor.automata.decomposition.permutation_groups import Permutation, PermutationGroup
+
+__all__ = ["Skeleton", "members"]
+
+
+def members(mask: int) -> tuple[int, ...]:
+    """The states of a bit mask."""
+    return tuple(state for state in range(mask.bit_length()) if mask >> state & 1)
+
+
+class Skeleton:
+    """Image sets as bit masks, numbered; set 0 holds all states.
+
+    ``moves[number][letter]`` is the set that a letter makes of a set.  ``classes`` lists the members of each class, its
+    representative first.  ``tiles[number]`` lists tiles in the order in which a word brings them from the
+    representative, so that the same place means the same tile throughout a class.
+    """
+
+    def __init__(self, table: NDArray[np.int64], limit: int) -> None:
+        self.sets, self.moves = _image_sets(table, limit)
+        self.classes = _strong_components(self.moves)
+        self.class_of = {number: which for which, equals in enumerate(self.classes) for number in equals}
+        self.tiles: list[tuple[int, ...]] = [()] * len(self.sets)
+        self.heights = [0] * len(self.sets)
+        large_first = sorted(range(len(self.sets)), key=lambda number: -self.sets[number].bit_count())
+        # Among sets of one size, a class already comes after the classes that its letters lead to.
+        for equals in sorted(self.classes, key=lambda equals: self.sets[equals[0]].bit_count()):
+            if self.sets[equals[0]].bit_count() > 1:
+                self._settle(equals, large_first)
+
+    def carried(self, number: int, letter: int) -> Permutation:
+        """How a letter that keeps the class of a set permutes its tiles, seen from the representative."""
+        place = {tile: i for i, tile in enumerate(self.tiles[self.moves[number][letter]])}
+        return tuple(place[self.moves[tile][letter]] for tile in self.tiles[number])
+
+    def group(self, which: int) -> PermutationGroup:
+        """The holonomy group of a class, on the tiles of its representative.
+
+        A word that returns to the representative never leaves the class, so its single moves generate the group.
+        """
+        equals = self.classes[which]
+        generators = {
+            self.carried(number, letter)
+            for number in equals
+            for letter, reached in enumerate(self.moves[number])
+            if self.class_of[reached] == which
+        }
+        degree = len(self.tiles[equals[0]])
+        return PermutationGroup(degree, tuple(sorted(generators - {tuple(range(degree))})))
+
+    def _settle(self, equals: list[int], large_first: list[int]) -> None:
+        """Tiles and height of one class, when all classes below have theirs."""
+        representative = equals[0]
+        which = self.class_of[representative]
+        self.tiles[representative] = self._largest_inside(representative, large_first)
+        below = {self.heights[tile] for tile in self.tiles[representative]}
+        pending = [representative]
+        for number in pending:
+            for letter, reached in enumerate(self.moves[number]):
+                if self.class_of[reached] != which:
+                    below.add(self.heights[reached])
+                elif not self.tiles[reached]:
+                    self.tiles[reached] = tuple(self.moves[tile][letter] for tile in self.tiles[number])
+                    pending.append(reached)
+        for number in equals:
+            self.heights[number] = 1 + max(below)
+
+    def _largest_inside(self, number: int, large_first: list[int]) -> tuple[int, ...]:
+        outside = ~self.sets[number]
+        tiles: list[int] = []
+        for other in large_first:
+            mask = self.sets[other]
+            if not mask & outside and other != number and all(mask & ~self.sets[tile] for tile in tiles):
+                tiles.append(other)
+        return tuple(sorted(tiles, key=lambda tile: members(self.sets[tile])))
+
+
+def _image_sets(table: NDArray[np.int64], limit: int) -> tuple[list[int], list[list[int]]]:
+    """All states, single states, and what letters make of them; with the number that each letter leads to."""
+    columns = table.T.tolist()
+    states = len(table)
+    sets = [(1 << states) - 1]
+    sets += [1 << state for state in range(states if states > 1 else 0)]
+    numbers = {mask: number for number, mask in enumerate(sets)}
+    moves: list[list[int]] = []
+    for mask in sets:
+        row = []
+        for column in columns:
+            image = 0
+            for state in members(mask):
+                image |= 1 << column[state]
+            if image not in numbers:
+                numbers[image] = len(sets)
+                sets.append(image)
+            row.append(numbers[image])
+        moves.append(row)
+        if len(sets) > limit:
+            raise ValueError(
+                f"limit allows {limit} image sets and {len(sets)} were found with more to explore; "
+                "raise limit or decompose a smaller machine"
+            )
+    return sets, moves
+
+
+def _strong_components(successors: list[list[int]]) -> list[list[int]]:
+    """Sets that letters lead to from each other, as sorted lists; a component comes after those that it leads to."""
+    predecessors: list[list[int]] = [[] for _ in successors]
+    for number, row in enumerate(successors):
+        for reached in row:
+            predecessors[reached].append(number)
+    left: list[int] = []
+    seen: set[int] = set()
+    for root in range(len(successors)):
+        path = [] if root in seen else [(root, iter(predecessors[root]))]
+        seen.add(root)
+        while path:
+            number, others = path[-1]
+            fresh = next((other for other in others if other not in seen), None)
+            if fresh is None:
+                left.append(number)
+                path.pop()
+            else:
+                seen.add(fresh)
+                path.append((fresh, iter(predecessors[fresh])))
+    components: list[list[int]] = []
+    for root in reversed(left):
+        if root not in seen:
+            continue
+        seen.remove(root)
+        component = [root]
+        for number in component:
+            for reached in successors[number]:
+                if reached in seen:
+                    seen.remove(reached)
+                    component.append(reached)
+        components.append(sorted(component))
+    return components

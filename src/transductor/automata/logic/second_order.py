@@ -1,0 +1,247 @@
+"""Monadic second-order logic over words, compiled to finite automata (Büchi, Elgot, Trakhtenbrot).
+
+A formula with free variables is a language of marked words: every letter carries one bit per variable, and the bits of
+a variable mark the positions it stands for.  Connectives are products and complements; a quantifier forgets its bits,
+which makes the automaton nondeterministic, so that it is determinised and minimised again.  That a position is marked
+exactly once is asked where its variable is bound: before that, no automaton cares about other markings.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from itertools import product
+from typing import TypeAlias, final
+
+import numpy as np
+
+from transductor.automata.finite_algebra import (
+    complemented,
+    determinised,
+    intersected,
+    inverse_image,
+    minimised,
+    symmetric_difference,
+    united,
+)
+from transductor.automata.finite_automata import DFA, NFA, Symbol
+from transductor.automata.logic.formula_text import FormulaError
+from transductor.automata.logic.second_order_syntax import (
+    Compared,
+    End,
+    Formula,
+    Joined,
+    Letter,
+    Member,
+    Not,
+    Quantified,
+    Subset,
+    Successor,
+    Truth,
+    free_variables,
+    is_set_variable,
+    letters_used,
+    logic_formula,
+)
+
+__all__ = ["Tracks", "check_sentence", "forgetting", "marked", "marked_once", "mso", "tabulated", "too_large"]
+
+# Every variable that is free at the same time doubles the number of marked letters.
+VARIABLES_LIMIT = 12
+
+# Which of the states "left came first", "right came first", "both at once" a relation accepts.
+ORDERS = {"=": {3}, "!=": {1, 2}, "<": {1}, "<=": {1, 3}, ">": {2}, ">=": {2, 3}}
+
+Bits: TypeAlias = tuple[int, ...]
+Step: TypeAlias = Callable[[int, Symbol, dict[str, int]], int]
+
+
+@final
+@dataclass(frozen=True)
+class Tracks:
+    """The alphabet of marked words: a symbol and one bit for each variable."""
+
+    symbols: tuple[Symbol, ...]
+    variables: tuple[str, ...] = ()
+
+    @cached_property
+    def alphabet(self) -> tuple[tuple[Symbol, Bits], ...]:
+        """All marked letters."""
+        return tuple(product(self.symbols, self.markings))
+
+    @property
+    def markings(self) -> tuple[Bits, ...]:
+        """All ways to mark one letter."""
+        return tuple(product((0, 1), repeat=len(self.variables)))
+
+    def having(self, names: Iterable[str]) -> Tracks:
+        """The tracks with these variables as well."""
+        return Tracks(self.symbols, tuple(sorted({*self.variables, *names})))
+
+    def without(self, name: str) -> Tracks:
+        """The tracks with one variable less."""
+        return Tracks(self.symbols, tuple(other for other in self.variables if other != name))
+
+    def onto(self, fewer: Tracks) -> dict[Symbol, Symbol]:
+        """Every marked letter with only the bits that ``fewer`` has."""
+        kept = [self.variables.index(name) for name in fewer.variables]
+        return {(symbol, bits): (symbol, tuple(bits[i] for i in kept)) for symbol, bits in self.alphabet}
+
+
+def mso(formula: str | Formula, alphabet: Iterable[Symbol], *, limit: int = 20_000) -> DFA:
+    """The minimal automaton of the words in which a sentence is true.
+
+    In the empty word there is no position: ``exists x. true`` is false there and ``forall x. false`` is true.
+
+    Args:
+        formula: Text, in the syntax of :mod:`transductor.automata.logic.second_order_syntax`, or its value.
+        alphabet: The symbols of words; a formula names them as ``str`` does.
+        limit: The most states that may come up on the way.  They can grow as a tower of exponentials with every
+            alternation of quantifiers, so a sentence that needs more is refused.
+    """
+    symbols = tuple(alphabet)
+    sentence = logic_formula(formula) if isinstance(formula, str) else formula
+    check_sentence(
+        free_variables(sentence), letters_used(sentence), symbols, formula if isinstance(formula, str) else None
+    )
+    dfa = marked(sentence, Tracks(symbols), limit=limit)
+    return DFA(symbols, dfa.transitions, dfa.start, dfa.accepting)
+
+
+def check_sentence(
+    free: dict[str, int | None], letters: dict[str, int | None], symbols: tuple[Symbol, ...], text: str | None
+) -> None:
+    """Refuse free variables and letters that no symbol is called by."""
+    names = [str(symbol) for symbol in symbols]
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"alphabet must have symbols of distinct names; {twice[0]!r} comes twice")
+    for name, position in free.items():
+        raise FormulaError(f"formula must bind every variable; {name!r} is free", position, text)
+    for letter, position in letters.items():
+        if letter not in names:
+            allowed = ", ".join(map(repr, names))
+            raise FormulaError(f"formula names the letter {letter!r}; alphabet has {allowed}", position, text)
+
+
+def marked(formula: Formula, tracks: Tracks, *, limit: int) -> DFA:
+    """The minimal automaton of the marked words in which a formula is true; ``tracks`` has its free variables."""
+    if len(tracks.variables) > VARIABLES_LIMIT:
+        raise ValueError(
+            f"at most {VARIABLES_LIMIT} variables may be free at once, not {', '.join(tracks.variables)} in {formula}"
+        )
+    own = Tracks(tracks.symbols, tuple(sorted(free_variables(formula))))
+    dfa = minimised(_compiled(formula, own, limit))
+    return dfa if own == tracks else inverse_image(dfa, tracks.alphabet, tracks.onto(own))
+
+
+def marked_once(variable: str, tracks: Tracks) -> DFA:
+    """The marked words in which a variable stands for exactly one position."""
+    return tabulated(tracks, 3, lambda state, _, on: min(state + on[variable], 2), {1})
+
+
+def forgetting(variable: str, tracks: Tracks, dfa: DFA, *, limit: int, within: object) -> DFA:
+    """The words that some marking of ``variable`` takes into the language, over the other tracks."""
+    fewer = tracks.without(variable)
+    unmarked = tracks.onto(fewer)
+    table = dfa.transitions.tolist()
+    hopeless = {state for state, row in enumerate(table) if {*row} == {state} and state not in dfa.accepting}
+    edges = frozenset(
+        (source, unmarked[symbol], target)
+        for source, row in enumerate(table)
+        for symbol, target in zip(tracks.alphabet, row, strict=True)
+        if target not in hopeless
+    )
+    try:
+        return determinised(NFA(fewer.alphabet, dfa.states, edges, frozenset({dfa.start}), dfa.accepting), limit=limit)
+    except ValueError:
+        raise too_large(within, limit) from None
+
+
+def too_large(formula: object, limit: int, argument: str = "limit") -> ValueError:
+    """The refusal of a formula whose automaton outgrows the limit, which was given as ``argument``."""
+    return ValueError(f"{argument} = {limit} states is too small for the subformula {formula}")
+
+
+def tabulated(tracks: Tracks, states: int, step: Step, accepting: set[int]) -> DFA:
+    """The automaton with ``step(state, symbol, {variable: bit})`` as its next state."""
+    table = [
+        [int(step(state, symbol, dict(zip(tracks.variables, bits, strict=True)))) for symbol, bits in tracks.alphabet]
+        for state in range(states)
+    ]
+    size = (states, len(tracks.alphabet))
+    return DFA(tracks.alphabet, np.array(table, dtype=np.int64).reshape(size), 0, frozenset(accepting))
+
+
+def _compiled(formula: Formula, tracks: Tracks, limit: int) -> DFA:
+    match formula:
+        case Not(operand):
+            return complemented(marked(operand, tracks, limit=limit))
+        case Joined(connective, operands):
+            return _joined(formula, connective, [marked(operand, tracks, limit=limit) for operand in operands], limit)
+        case Quantified("exists", variable, body):
+            return _exists(formula, variable, marked(body, tracks.having([variable]), limit=limit), tracks, limit)
+        case Quantified(_, variable, body):
+            fails = complemented(marked(body, tracks.having([variable]), limit=limit))
+            return complemented(_exists(formula, variable, fails, tracks, limit))
+        case _:
+            return _atom(formula, tracks)
+
+
+def _exists(formula: Formula, variable: str, body: DFA, tracks: Tracks, limit: int) -> DFA:
+    inner = tracks.having([variable])
+    if not is_set_variable(variable):
+        body = minimised(intersected(body, marked_once(variable, inner)))
+    return forgetting(variable, inner, body, limit=limit, within=formula)
+
+
+def _joined(formula: Formula, connective: str, operands: list[DFA], limit: int) -> DFA:
+    if connective == "->":
+        operands = operands[::-1]
+
+    def pair(first: DFA, second: DFA) -> DFA:
+        if first.states * second.states > limit:
+            raise too_large(formula, limit)
+        match connective:
+            case "&":
+                result = intersected(first, second)
+            case "|":
+                result = united(first, second)
+            case "<->":
+                result = complemented(symmetric_difference(first, second))
+            case _:
+                result = united(complemented(second), first)
+        return minimised(result)
+
+    return reduce(pair, operands)
+
+
+def _atom(formula: Formula, tracks: Tracks) -> DFA:
+    match formula:
+        case Truth(value):
+            return tabulated(tracks, 1, lambda state, symbol, on: 0, {0} if value else set())
+        case Letter(letter, x):
+            return tabulated(tracks, 2, lambda state, symbol, on: state | (on[x] and str(symbol) == letter), {1})
+        case End("first", x):
+            return tabulated(tracks, 3, lambda state, symbol, on: state or 2 - on[x], {1})
+        case End(_, x):
+            return tabulated(tracks, 2, lambda state, symbol, on: on[x], {1})
+        case Compared(x, relation, y):
+            return tabulated(tracks, 4, lambda state, symbol, on: state or on[x] + 2 * on[y], ORDERS[relation])
+        case Successor(later, earlier):
+            return tabulated(tracks, 4, lambda state, symbol, on: _succession(state, on[earlier], on[later]), {2})
+        case Member(x, container):
+            return tabulated(tracks, 2, lambda state, symbol, on: state | (on[x] & on[container]), {1})
+        case Subset(inner, outer):
+            return tabulated(tracks, 2, lambda state, symbol, on: state | (on[inner] & (1 - on[outer])), {0})
+        case _:
+            raise TypeError(f"formula must be a formula of logic_syntax; got {formula!r}")
+
+
+def _succession(state: int, earlier: int, later: int) -> int:
+    """States: nothing yet, ``earlier`` just now, ``later`` right after it, too late."""
+    if state == 0:
+        return 3 if later else earlier
+    return (2 if later else 3) if state == 1 else state

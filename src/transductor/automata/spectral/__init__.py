@@ -1,0 +1,1 @@
+"""Automata learned from values: Hankel blocks, spectral learning, exact interpolation."""

@@ -1,0 +1,266 @@
+"""Spectral learning: from the values of a series to an automaton that computes it.
+
+The Hankel matrix of a series has the rank of its smallest automaton, and every factorisation ``H = P · S`` at that rank
+is one: rows of P are the states after the prefixes, columns of S what the suffixes make of a state.  With the singular
+value decomposition ``H = U Σ Vᵀ`` cut at the rank, and the blocks H_a shifted by a letter::
+
+    initial = Σ^-½ Vᵀ · H[ε, :]      M_a = (Σ^-½ Uᵀ H_a V Σ^-½)ᵀ      final = Σ^-½ Uᵀ · H[:, ε]
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from transductor.automata.probabilistic import smoothed, unigram
+from transductor.automata.reduction import RankWarning
+from transductor.automata.spectral.hankel_block import HankelBlock, Statistics, frequent_words
+from transductor.automata.weighted import Symbol, WeightedAutomaton, Word
+from transductor.automata.weights import Array
+
+__all__ = ["LearnedAutomaton", "equilibrated", "learned", "learned_from_sample", "residual_on", "told"]
+
+SURE_GAP: Final = 1e3
+"""A drop between neighbouring singular values that only rounding explains."""
+CLEAR_GAP: Final = 10.0
+"""A smaller drop than this says little about the rank."""
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedAutomaton:
+    """An automaton that was learned, and how far to trust it.
+
+    Args:
+        automaton: The machine, in float64.
+        rank: Its number of states.
+        singular_values: Of the (weighted) block, largest first.
+        gap: ``σ_rank / σ_{rank+1}``; ``inf`` when the block has no further singular value, or only zeros.
+        residual: Norm of the error on the block and its shifts, relative to their norm.
+        warning: What is doubtful about the rank; empty when nothing is.
+        queries: Distinct words a callable was asked for.
+    """
+
+    automaton: WeightedAutomaton
+    rank: int
+    singular_values: Array
+    gap: float
+    residual: float
+    warning: str = ""
+    queries: int = 0
+
+
+def learned(
+    block: HankelBlock,
+    rank: int | None = None,
+    *,
+    tolerance: float = 1e-10,
+    row_weights: Array | None = None,
+    column_weights: Array | None = None,
+) -> LearnedAutomaton:
+    """The automaton of a Hankel block.
+
+    Args:
+        block: Values of the series.  The machine is exact when the block has the rank of the series.
+        rank: Number of states.  Unless given, it is read off the singular values above ``tolerance``: at the last drop
+            by a factor of 1000, else at the largest drop if it is tenfold, else all of them.  The last case, and a
+            block without a singular value below ``tolerance``, give a :class:`RankWarning`.
+        tolerance: Singular values below this share of the largest are taken for zero.
+        row_weights: Positive weights ``(P)`` by which rows are multiplied before the decomposition: what is known
+            better may count more.  They change nothing when the rank is exact.
+        column_weights: The same for columns ``(S)``.
+    """
+    parts = _Decomposition.of(block, tolerance, row_weights, column_weights)
+    chosen, warning = parts.rank_by_gap() if rank is None else parts.checked(rank)
+    automaton = parts.automaton(chosen)
+    gap, residual = parts.gap(chosen), residual_on(block, automaton)
+    return told(LearnedAutomaton(automaton, chosen, parts.singular_values, gap, residual, warning))
+
+
+def learned_from_sample(
+    strings: Sequence[Word],
+    alphabet: Sequence[Symbol] | None = None,
+    *,
+    statistics: Statistics = "prefixes",
+    rank: int | None = None,
+    basis: int | tuple[int | Sequence[Word], int | Sequence[Word]] = 300,
+    max_rank: int = 12,
+    seed: int = 0,
+) -> LearnedAutomaton:
+    """The automaton of a distribution over strings, from a sample of it.
+
+    What is counted decides which series the block holds.  All three use the same matrices; with M = Σ_a M_a::
+
+        strings    f(w), the probability of w
+        prefixes   Σ_u f(wu), of beginning with w:         final' = final · (I − M)⁻¹
+        factors    Σ_uv f(uwv), the mean number of w's:    final' as before, initial' = (I − M)⁻¹ · initial
+
+    so the machine that is learned is turned into that of the strings by ``final = final' · (I − M)`` and, for factors,
+    ``initial = (I − M) · initial'``.  The variance of a count is about its mean, so rows and columns are divided by
+    the roots of their sums before the decomposition.
+
+    Args:
+        strings: The sample, at least one string.
+        alphabet: The letters; unless given, those of the sample in the order of their first appearance.
+        statistics: ``"strings"``, ``"prefixes"`` or ``"factors"``.
+        rank: Number of states.  Unless given, the one up to ``max_rank`` whose smoothed machine, learned from four
+            fifths of the strings, has the lowest perplexity on the others: the singular values of a sample seldom tell.
+        basis: How many of the most frequent prefixes and suffixes to use, or a pair: for the prefixes and for the
+            suffixes, how many or which.
+        max_rank: The largest rank to try.
+        seed: Of the split.
+    """
+    words = [tuple(string) for string in strings]
+    if not words:
+        raise ValueError("strings must hold at least one string")
+    letters = tuple(dict.fromkeys(letter for word in words for letter in word)) if alphabet is None else tuple(alphabet)
+    missing = {letter for word in words for letter in word} - set(letters)
+    if missing:
+        raise ValueError(f"alphabet must hold every letter of the strings; {missing!r} missing from {letters!r}")
+    rows, columns = frequent_words(words, statistics, *(basis if isinstance(basis, tuple) else (basis, basis)))
+    block = HankelBlock.counted(words, letters, statistics, rows, columns)
+    parts = _variance_weighted(block)
+    warning = ""
+    if rank is not None:
+        chosen, warning = parts.checked(rank)
+    elif parts.above == 0:
+        chosen, warning = 0, "no counted string is a prefix and a suffix of the basis: all counts of the block are zero"
+    else:
+        order = np.random.default_rng(seed).permutation(len(words))
+        kept = [words[place] for place in order[len(words) // 5 :]]
+        held = [words[place] for place in order[: len(words) // 5]] or kept
+        fewer = _variance_weighted(HankelBlock.counted(kept, letters, statistics, rows, columns))
+        perplexities = [math.inf]
+        for size in range(1, min(max_rank, fewer.above) + 1):
+            model = smoothed(_of_strings(fewer.automaton(size), statistics), background=unigram(letters, kept))
+            perplexities.append(model.perplexity(held))
+        chosen = min(int(np.argmin(perplexities)), parts.above)
+    machine = parts.automaton(chosen)
+    gap, residual = parts.gap(chosen), residual_on(block, machine)
+    automaton = _of_strings(machine, statistics)
+    return told(LearnedAutomaton(automaton, chosen, parts.singular_values, gap, residual, warning))
+
+
+@dataclass(frozen=True, eq=False)
+class _Decomposition:
+    """A weighted block ``U Σ Vᵀ`` and what is needed to read an automaton off it."""
+
+    alphabet: tuple[Symbol, ...]
+    left: Array  # (P, K)
+    singular_values: Array  # (K)
+    right: Array  # (S, K)
+    shifted: Array  # (V, P, S)
+    first_row: Array  # (S)
+    first_column: Array  # (P)
+    above: int  # singular values that are not zero
+
+    @classmethod
+    def of(cls, block: HankelBlock, tolerance: float, rows: Array | None, columns: Array | None) -> _Decomposition:
+        weights = []
+        for name, given, words in (("row", rows, block.prefixes), ("column", columns, block.suffixes)):
+            factors = np.ones(len(words)) if given is None else np.asarray(given, dtype=np.float64)
+            if factors.shape != (len(words),) or not (np.isfinite(factors) & (factors > 0)).all():
+                raise ValueError(f"{name}_weights must be {len(words)} positive numbers; got {given!r}")
+            weights.append(factors)
+        outer = weights[0][:, None] * weights[1]
+        values, shifted = block.block.astype(np.float64) * outer, block.shifted.astype(np.float64) * outer
+        if not (np.isfinite(values).all() and np.isfinite(shifted).all()):
+            raise ValueError("block must hold finite numbers only")
+        left, singular_values, right = np.linalg.svd(values, full_matrices=False)
+        floor = tolerance * float(singular_values[0])
+        row, column = values[block.prefixes.index(())], values[:, block.suffixes.index(())]
+        row, column = row / weights[0][block.prefixes.index(())], column / weights[1][block.suffixes.index(())]
+        above = int((singular_values > floor).sum())
+        return cls(block.alphabet, left, singular_values, right.T, shifted, row, column, above)
+
+    def gap(self, rank: int) -> float:
+        values = self.singular_values
+        return float(values[rank - 1] / values[rank]) if 0 < rank < len(values) and values[rank] > 0 else math.inf
+
+    def checked(self, rank: int) -> tuple[int, str]:
+        """A rank that was asked for, lowered to the number of singular values that are not zero, and a warning."""
+        largest = len(self.singular_values)
+        if not 0 <= rank <= largest:
+            raise ValueError(f"rank must lie between 0 and {largest}, the smaller side of the block; got {rank}")
+        if rank > self.above:
+            return self.above, f"rank {rank} was asked for, but only {self.above} singular values are not zero"
+        return rank, ""
+
+    def rank_by_gap(self) -> tuple[int, str]:
+        """The rank and what is doubtful about it."""
+        if self.above == 0:
+            return 0, ""
+        full = self.above == len(self.singular_values)
+        rounding = np.finfo(np.float64).eps * self.singular_values[0]
+        following = np.maximum(self.singular_values[1 : self.above + 1], rounding)
+        drops = self.singular_values[: len(following)] / following
+        sure = np.flatnonzero(drops >= SURE_GAP)
+        best = int(np.argmax(drops)) if len(drops) else 0
+        if len(sure):
+            rank = int(sure[-1]) + 1
+        elif len(drops) and drops[best] >= CLEAR_GAP:
+            rank = best + 1
+        else:
+            rank = self.above
+            if not full:
+                return rank, f"rank {rank}: no drop between singular values is tenfold, so the rank is a guess"
+        if full:
+            return rank, (
+                f"rank {rank}: all {self.above} singular values of the block are above the tolerance, "
+                "so the series may need a larger block"
+            )
+        return rank, ""
+
+    def automaton(self, rank: int) -> WeightedAutomaton:
+        roots = np.sqrt(self.singular_values[:rank])
+        left, right = self.left[:, :rank] / roots, self.right[:, :rank] / roots
+        matrices = (left.T @ self.shifted @ right).transpose(0, 2, 1)
+        initial, final = right.T @ self.first_row, left.T @ self.first_column
+        return WeightedAutomaton(initial, matrices, final, self.alphabet, weights="float")
+
+
+def told(result: LearnedAutomaton) -> LearnedAutomaton:
+    """The same, after its warning was given."""
+    if result.warning:
+        warnings.warn(result.warning, RankWarning, stacklevel=3)
+    return result
+
+
+def residual_on(block: HankelBlock, automaton: WeightedAutomaton) -> float:
+    """Norm of the automaton's error on the block and its shifts, relative to their norm."""
+    found = HankelBlock.of(automaton, block.alphabet, block.prefixes, block.suffixes)
+    wanted = np.concatenate([block.block[None], block.shifted]).astype(np.float64)
+    error = float(np.linalg.norm(np.concatenate([found.block[None], found.shifted]) - wanted))
+    size = float(np.linalg.norm(wanted))
+    return error / size if size > 0 else error
+
+
+def _inverse_roots(values: Array) -> Array:
+    return np.asarray(1 / np.sqrt(np.where(values > 0, values, 1.0)))
+
+
+def _variance_weighted(block: HankelBlock) -> _Decomposition:
+    rows, columns = block.block.sum(axis=1), block.block.sum(axis=0)
+    return _Decomposition.of(block, 1e-10, _inverse_roots(rows), _inverse_roots(columns))
+
+
+def equilibrated(block: HankelBlock) -> _Decomposition:
+    """Rows, then columns, brought to norm 1, so that a series may grow or fade with length."""
+    rows = _inverse_roots((block.block**2).sum(axis=1))
+    columns = _inverse_roots(((block.block * rows[:, None]) ** 2).sum(axis=0))
+    return _Decomposition.of(block, 1e-14, rows, columns)
+
+
+def _of_strings(automaton: WeightedAutomaton, statistics: Statistics) -> WeightedAutomaton:
+    """From the machine of what was counted to the machine of the strings."""
+    if statistics == "strings":
+        return automaton
+    rest = np.eye(automaton.dim) - automaton.matrices.sum(axis=0)
+    initial = rest @ automaton.initial if statistics == "factors" else automaton.initial
+    return WeightedAutomaton(
+        initial, automaton.matrices, automaton.final @ rest, automaton.alphabet, weights=automaton.weights
+    )

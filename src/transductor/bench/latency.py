@@ -1,0 +1,279 @@
+"""Study ``latency``: the scan beside its peers in one run; correctness first, then time, then memory."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import median
+from typing import Any
+
+import torch
+
+from transductor.bench.correctness import Judge, WrongResult, one_line
+from transductor.bench.memory import available_bytes, device_peak, scan_memory
+from transductor.bench.peers import BoundCall, Contender, contenders, unraced
+from transductor.bench.timing import (
+    Stopwatch,
+    call_time,
+    full_float32,
+    measured_ceilings,
+    quiet_collector,
+    stopwatch,
+    take_turns,
+)
+from transductor.bench.workloads import ACTS, Case, Ceilings, draw, floor_of
+from transductor.configuration import configuration, to_plain
+from transductor.results import Record, environment
+
+__all__ = ["PARTS", "LatencyStudy", "WrongResult", "run_latency"]
+
+PARTS = ("lengths", "shapes")
+
+# Called with what is measured now, how many cells are done, and how many there are.
+OnCell = Callable[[str, int, int], None]
+
+# Measured on every shape; the others are there for the lengths.
+_OWN = ("auto", "chunked")
+
+
+def _shapes(single: int, batched: tuple[int, int], dense: tuple[tuple[int, int], ...]) -> tuple[Case, ...]:
+    """What our own scan is measured on: each axis varied alone around d = 16, V = 8, float32."""
+    cases: list[Case] = []
+    for batch, length in ((1, single), batched):
+        base = Case(batch, length)
+        cases += [replace(base, dim=dim) for dim in (8, 16, 32, 64)]
+        cases += [replace(base, symbols=symbols) for symbols in (256, 50_257)]
+        cases += [replace(base, symbols=0), replace(base, bias=True)]
+        cases += [replace(base, dtype=dtype) for dtype in ("bfloat16", "float64")]
+        packed = Case(1, batch * length, documents=batch if batch > 1 else 32)
+        cases.append(packed)
+    return (*cases, *(Case(batch, length, dim=64, symbols=0) for batch, length in dense))
+
+
+@configuration
+@dataclass(frozen=True)
+class LatencyStudy:
+    """What is measured and for how long.
+
+    Args:
+        lengths: Cases on which every contender is timed.
+        shapes: Cases on which our own scan is timed, beside ``chunked``.
+        parts: Which of the two, of ``PARTS``.
+        check_length: T of the comparison with float64.
+        sets: Sets of operands a contender goes round, so that caches are not what is measured.
+        box: Seconds of timing per contender, case and act.
+        rounds: Most samples of each.
+        limit: A call expected to take longer is skipped.
+        budget: Seconds a peer may use in all, compilation included.
+        memory: B, T, d, V at which peak memory is measured.
+        quick: Small ceilings too: numbers nobody should quote.
+    """
+
+    lengths: tuple[Case, ...]
+    shapes: tuple[Case, ...]
+    parts: tuple[str, ...] = PARTS
+    check_length: int = 32_768
+    sets: int = 4
+    box: float = 0.1
+    rounds: int = 25
+    limit: float = 1.0
+    budget: float = 45.0
+    memory: tuple[int, int, int, int] = (64, 8192, 16, 8)
+    quick: bool = False
+
+    @staticmethod
+    def for_device(device: str) -> LatencyStudy:
+        """The study that is published."""
+        if device == "cuda":
+            lengths = tuple(Case(1, time) for time in (128, 512, 2048, 8192, 32_768, 131_072))
+            batched = Case(64, 2048), Case(64, 8192)
+            shapes = _shapes(32_768, (64, 2048), ((1, 32_768), (16, 2048)))
+            return LatencyStudy((*lengths, *batched), shapes, limit=0.25)
+        lengths = tuple(Case(1, time) for time in (128, 512, 2048, 8192, 32_768))
+        shapes = _shapes(32_768, (64, 2048), ((1, 8192), (4, 2048)))
+        return LatencyStudy((*lengths, Case(64, 32_768)), shapes, sets=2, box=1.0, rounds=9, limit=4.0, budget=60.0)
+
+    @staticmethod
+    def small() -> LatencyStudy:
+        """Seconds long, to see that everything runs."""
+        shapes = tuple(case for case in _shapes(64, (4, 32), ((1, 16),)) if case.symbols < 1000 and case.dim < 64)
+        return LatencyStudy(
+            (Case(1, 64), Case(1, 256), Case(4, 64)), shapes, check_length=512, sets=2, box=0.02, rounds=2, limit=1.0,
+            memory=(2, 512, 8, 4), quick=True,
+        )  # fmt: skip
+
+
+def run_latency(
+    study: LatencyStudy,
+    device: str = "cpu",
+    on_cell: OnCell | None = None,
+    field: Sequence[Contender] | None = None,
+    keep: Callable[[Record], object] | None = None,
+) -> Record:
+    """Check, then time; a wrong backend of ours raises :class:`WrongResult` and nothing is timed.
+
+    ``keep`` is given the record after every case, so that an interrupted run loses one case at most.
+    """
+    began, load = time.perf_counter(), os.getloadavg()[0]
+    judged = [*contenders(device), *unraced()] if field is None else field
+    field = contenders(device) if field is None else field
+    parts = [(part, case) for part in study.parts for case in getattr(study, part)]
+    report = on_cell or (lambda *_: None)
+    judge = Judge(device)
+    found: dict[str, list[dict[str, Any]]] = {part: [] for part in study.parts}
+    with full_float32(), quiet_collector():
+        report("correctness", 0, len(parts))
+        run = _Run(study, device, judge.examine(judged, study.check_length))
+        own = [one for one in field if one.name in _OWN]
+        shapes = {case: judge.examine_shape(case, own) for part, case in parts if part == "shapes"}
+        report("ceilings", 0, len(parts))
+        ceilings = measured_ceilings(device, quick=study.quick)
+
+        def record(memory: dict[str, Any]) -> Record:
+            surroundings = {
+                **environment(),
+                "device": torch.cuda.get_device_name() if device == "cuda" else environment()["processor"],
+                "threads": torch.get_num_threads(),
+                "load": round(load, 2),  # of the machine before the run: a busy one gives numbers nobody should quote
+                "seconds": round(time.perf_counter() - began, 1),
+            }
+            measurements = {"ceilings": asdict(ceilings), "correctness": judge.entries, "memory": memory, **found}
+            return Record(f"scan_{device}", to_plain(study), measurements, surroundings)
+
+        report("memory", 0, len(parts))
+        memory = _memory(study, device)
+        for done, (part, case) in enumerate(parts):
+            report(f"{part}: {case}", done, len(parts))
+            chosen, reasons = (own, shapes[case]) if part == "shapes" else (field, run.reasons)
+            found[part].append(run.cell(case, chosen, reasons, ceilings))
+            if keep is not None:
+                keep(record(memory))
+        report("done", len(parts), len(parts))
+    return record(memory)
+
+
+class _Run:
+    """The timing: which contenders must not be timed, how quick each was, how much time each has used."""
+
+    def __init__(self, study: LatencyStudy, device: str, reasons: dict[str, str]) -> None:
+        self.study, self.device, self.reasons = study, device, reasons
+        self._used: dict[str, float] = defaultdict(float)
+        self._pace: dict[tuple[str, str], tuple[Case, float]] = {}
+
+    def cell(
+        self, case: Case, field: Sequence[Contender], reasons: dict[str, str], ceilings: Ceilings
+    ) -> dict[str, Any]:
+        """Every contender on one case, in turns."""
+        sets = [draw(case, self.device, 1000 * case.time + number) for number in range(self.study.sets)]
+        outcomes: dict[str, dict[str, Any]] = {one.name: {} for one in field}
+        watches: dict[tuple[str, str], Stopwatch] = {}
+        calls: dict[str, list[BoundCall]] = {}
+        for one in field:
+            for act in ACTS:
+                began = time.perf_counter()
+                try:
+                    reason = reasons.get(one.name, "") or self._skip(one, case, act)
+                    if not reason:
+                        if one.name not in calls:
+                            calls[one.name] = [one.bind(given) for given in sets]
+                        bound = calls[one.name]
+                        watches[one.name, act] = stopwatch(
+                            _acts(bound, act), self.device, bound[0].wait, capturable=one.capturable
+                        )
+                except Exception as error:
+                    reason = self._reason(error)
+                if reason:
+                    outcomes[one.name][act] = {"skipped": reason}
+                self._used[one.name] += time.perf_counter() - began
+        turns = take_turns(watches, box=self.study.box, rounds=self.study.rounds)
+        for (name, act), samples in turns.items():
+            outcomes[name][act] = self._outcome(name, act, case, watches[name, act], samples, calls[name])
+        floors = {act: asdict(floor_of(case, act, ceilings)) for act in ACTS}
+        watches.clear()
+        calls.clear()
+        self._clean()
+        return {"case": to_plain(case), "label": case.label, "floor": floors, "contenders": outcomes}
+
+    def _outcome(
+        self,
+        name: str,
+        act: str,
+        case: Case,
+        watch: Stopwatch,
+        samples: list[float] | Exception,
+        bound: Sequence[BoundCall],
+    ) -> dict[str, Any]:
+        if isinstance(samples, Exception):
+            return {"skipped": self._reason(samples)}
+        seconds = median(samples)
+        self._pace[name, act] = case, seconds
+        outcome: dict[str, Any] = {
+            "seconds": seconds, "min": min(samples), "max": max(samples), "samples": len(samples), "timed": watch.timed
+        }  # fmt: skip
+        if watch.note:
+            outcome["note"] = watch.note
+        if self.device == "cuda":
+            try:
+                outcome["call_seconds"] = call_time(_acts(bound, act), bound[0].wait, self.study.box)
+                if bound[0].wait is None:
+                    outcome["peak_bytes"] = device_peak(getattr(bound[0], act))
+            except Exception as error:
+                outcome["note"] = self._reason(error)
+        self._used[name] += sum(samples)
+        return outcome
+
+    def _skip(self, one: Contender, case: Case, act: str) -> str:
+        """Why this contender is not tried on this case; empty when it is."""
+        longest = one.longest.get(self.device)
+        if longest is not None and case.time > longest:
+            return f"limited to T = {longest:,}"
+        if not one.ours and self._used[one.name] > self.study.budget:
+            return f"has used its {self.study.budget:.0f} s"
+        room = available_bytes(self.device) // 2
+        if one.footprint(case, act) > room:
+            return f"needs about {one.footprint(case, act) / 2**30:.0f} GiB; {room / 2**30:.0f} may be used"
+        if one.name != "auto" and (one.name, act) in self._pace:
+            before, seconds = self._pace[one.name, act]
+            expected = seconds * case.batch / before.batch * (case.time / before.time) ** one.growth
+            if expected > max(seconds, self.study.limit):
+                return f"expected to take {expected:.1f} s; the limit is {self.study.limit:.0f} s"
+        return ""
+
+    def _reason(self, error: Exception) -> str:
+        """One line for the record.  A device that is beyond repair raises here instead."""
+        self._clean()
+        return one_line(error)
+
+    def _clean(self) -> None:
+        gc.collect()
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+
+
+def _acts(bound: Sequence[BoundCall], act: str) -> list[Callable[[], Any]]:
+    return [getattr(call, act) for call in bound]
+
+
+def _memory(study: LatencyStudy, device: str) -> dict[str, Any]:
+    """Peak memory of forward and backward over what nobody can do without: inputs, states, gradient of the states.
+
+    On a CPU in a process of its own.
+    """
+    batch, length, dim, symbols = study.memory
+    if device == "cuda":
+        needed = scan_memory(*study.memory, device=device)
+    else:
+        code = f"from transductor.bench.memory import scan_memory; print(scan_memory(*{study.memory}))"
+        probe = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        needed = int(probe.stdout)
+    positions = batch * length
+    least = positions * (8 + 2 * 4 * dim) + 2 * 4 * symbols * dim**2
+    case = Case(batch, length, dim, symbols)
+    return {"case": to_plain(case), "bytes": needed, "least": least, "over_least": needed / least}

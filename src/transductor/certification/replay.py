@@ -1,0 +1,120 @@
+"""One word, computed again from stored numbers: in the precision of the scan, in an order that is always the same.
+
+A word is written in blocks, ``((letters, times), …)``, and blocks are raised to their powers by squaring: one of the
+orders in which a scan may associate its products, and quick enough for words of any length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+import numpy as np
+
+from transductor.certification.balls import Array
+from transductor.certification.subjects import Subject
+
+__all__ = ["Blocks", "as_blocks", "logits_of", "spelled", "states_after"]
+
+Blocks = tuple[tuple[tuple[int, ...], int], ...]
+
+_LONGEST_PERIOD = 12
+
+
+def as_blocks(word: Sequence[int]) -> Blocks:
+    """A word with its repetitions written once."""
+    letters = np.array(word, dtype=np.int64)
+    # For each period, where a letter is not the one a period before it: a repetition ends there.
+    breaks = [
+        np.flatnonzero(letters[period:] != letters[:-period]) + period for period in range(1, _LONGEST_PERIOD + 1)
+    ]
+    blocks: list[tuple[tuple[int, ...], int]] = []
+    plain: list[int] = []
+    place = 0
+    while place < len(word):
+        period, times = 1, 1
+        for each in range(1, min(_LONGEST_PERIOD, (len(word) - place) // 3) + 1):
+            later = np.searchsorted(breaks[each - 1], place + each)
+            end = int(breaks[each - 1][later]) if later < len(breaks[each - 1]) else len(word)
+            found = (end - place) // each
+            if found >= 3 and found * each > max(4, times * period):
+                period, times = each, found
+        if times == 1:
+            plain.append(int(word[place]))
+            place += 1
+            continue
+        blocks += [(tuple(plain), 1)] if plain else []
+        plain = []
+        blocks.append((tuple(map(int, word[place : place + period])), times))
+        place += period * times
+    return (*blocks, (tuple(plain), 1)) if plain else tuple(blocks)
+
+
+def spelled(blocks: Blocks) -> tuple[int, ...]:
+    """The word letter by letter."""
+    return tuple(chain.from_iterable(letters * times for letters, times in blocks))
+
+
+def states_after(subject: Subject, blocks: Blocks) -> Array:
+    """``h_t`` after the word, or ``[h_t ; h_{t−1}]``, in the dtype of the table."""
+    last, times = blocks[-1]
+    before = _state(subject, (*blocks[:-1], (last, times - 1), (last[:-1], 1)))
+    after = _product(subject.table[last[-1]], before[:, None])[:, 0]
+    return np.concatenate((after, before)) if subject.lookback else after
+
+
+def _state(subject: Subject, blocks: Blocks) -> Array:
+    state = subject.initial
+    for letters, times in blocks:
+        if times > 1:
+            state = _product(_power(_word_matrix(subject, letters), times), state[:, None])[:, 0]
+            continue
+        for letter in letters * times:
+            state = _product(subject.table[letter], state[:, None])[:, 0]
+    return state
+
+
+def _word_matrix(subject: Subject, letters: tuple[int, ...]) -> Array:
+    matrix = subject.table[letters[0]]
+    for letter in letters[1:]:
+        matrix = _product(subject.table[letter], matrix)
+    return np.asarray(matrix)
+
+
+def _power(matrix: Array, times: int) -> Array:
+    out = None
+    while times:
+        if times & 1:
+            out = matrix if out is None else _product(matrix, out)
+        times >>= 1
+        if times:
+            matrix = _product(matrix, matrix)
+    assert out is not None
+    return out
+
+
+def _product(left: Array, right: Array) -> Array:
+    """In the dtype of the factors, added in order."""
+    with np.errstate(all="ignore"):  # a head may overflow, and is then wrong
+        out = left[:, 0, None] * right[0]
+        for k in range(1, left.shape[1]):
+            out = out + left[:, k, None] * right[k]
+    return np.asarray(out)
+
+
+def logits_of(subject: Subject, letter: int, shown: Array) -> Array:
+    """Logits ``(K)`` of a token and what the head shows, in the precision of the readout (half precisions: float32)."""
+    if subject.stream:
+        from transductor.certification.stream_bounds import stream_logits
+
+        return np.asarray(stream_logits(subject, np.array([letter]), shown.astype(np.float64)[None]).centre[0])
+    assert subject.weight is not None
+    assert subject.bias is not None
+    dtype = np.float64 if subject.precision == "float64" else np.float32
+    weight, bias = subject.weight.astype(dtype), subject.bias.astype(dtype)
+    return np.asarray(_product(weight, shown.astype(dtype)[:, None])[:, 0] + bias)
+
+
+def label_of(logits: Array) -> int:
+    """The first largest; of one logit, whether it is positive."""
+    return int(logits[0] > 0) if len(logits) == 1 else int(np.argmax(logits))

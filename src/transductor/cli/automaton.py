@@ -1,0 +1,246 @@
+"""``transductor automaton``: the workbench on a shell.  numpy is imported inside commands, torch never."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from transductor.cli.refusals import refusals
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from transductor.automata.weighted import WeightedAutomaton
+
+__all__ = ["automaton"]
+
+automaton = typer.Typer(
+    help="Weighted automata: show, convert, minimise, compare, learn, decompose, draw.", no_args_is_help=True
+)
+
+_SOURCE = "A file (.json .att .txt .fst .dot .jff), regex:PATTERN, mso:FORMULA, wmso:FORMULA, or a name: see `list`."
+Source = Annotated[str, typer.Argument(help=_SOURCE, show_default=False)]
+Alphabet = Annotated[
+    str | None, typer.Option("--alphabet", "-a", help="The letters of an expression: ab, or with blanks: 'a b #'.")
+]
+Weights = Annotated[
+    str | None, typer.Option("--weights", "-w", help="Weights of an AT&T file: rational, float, boolean, min_plus, …")
+]
+Result = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Write here instead of printing; the suffix is the format.")
+]
+
+
+def _opened(source: str, alphabet: str | None, weights: str | None) -> WeightedAutomaton:
+    from transductor.automata.sources import automaton_from
+
+    letters = None if alphabet is None else (alphabet.split() if " " in alphabet else list(alphabet))
+    return automaton_from(source, letters, **({} if weights is None else {"weights": weights}))
+
+
+def _written(machine: WeightedAutomaton, output: Path | None) -> None:
+    from transductor.automata.formats import write
+
+    if output is None:
+        _console().print(_table(machine))
+    else:
+        typer.echo(f"written: {write(machine, output)}")
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def _table(machine: WeightedAutomaton) -> Table:
+    """States, and the arcs out of each."""
+    from rich.table import Table
+
+    from transductor.automata.formats.labels import letter_label, weight_label
+
+    ring = machine.weights
+    table = Table(title=f"{machine.dim} states, {len(machine.alphabet)} letters, {ring.name} weights")
+    for column in ("state", "initial", "final", "arcs: letter → state (weight)"):
+        table.add_column(column, overflow="fold")
+    for state in range(machine.dim):
+        arcs = [
+            f"{letter_label(letter)} → {to}" + ("" if weight == ring.one else f" ({weight_label(ring, weight)})")
+            for letter, matrix in zip(machine.alphabet, machine.matrices, strict=True)
+            for to, weight in enumerate(matrix[:, state])
+            if weight != ring.zero
+        ]
+        ends = (
+            "" if end == ring.zero else weight_label(ring, end) or ring.written(end)
+            for end in (machine.initial[state], machine.final[state])
+        )
+        table.add_row(str(state), *ends, "  ".join(arcs))
+    return table
+
+
+@automaton.command("list")
+def list_machines() -> None:
+    """The named machines."""
+    from rich.table import Table
+
+    from transductor.automata.library import machines
+
+    table = Table("name", "states", "letters", "the weight of a word")
+    for each in machines():
+        letters = " ".join(map(str, each.automaton.alphabet[:6])) + (" …" if len(each.automaton.alphabet) > 6 else "")
+        table.add_row(each.name, str(each.automaton.dim), letters, each.summary)
+    _console().print(table)
+
+
+@automaton.command()
+def show(
+    source: Source,
+    words: Annotated[list[str] | None, typer.Argument(help="Words to weigh; letters with blanks: 'a b a'.")] = None,
+    alphabet: Alphabet = None,
+    weights: Weights = None,
+) -> None:
+    """States and arcs; the weights of words; what is known of the series or language."""
+    with refusals():
+        machine = _opened(source, alphabet, weights)
+        console = _console()
+        if machine.dim <= 60:
+            console.print(_table(machine))
+        else:
+            console.print(f"{machine.dim} states, {len(machine.alphabet)} letters, {machine.weights.name} weights")
+        console.print(_facts(machine))
+        for word in words or ():
+            console.print(f"{word!r}: {machine(_letters(machine, word))}")
+
+
+def _letters(machine: WeightedAutomaton, word: str) -> list[Any]:
+    """A word of the command line: characters, or names between blanks; numbers where the letters are numbers."""
+    names = {str(letter): letter for letter in machine.alphabet}
+    given = word.split() if " " in word or any(len(name) > 1 for name in names) else list(word)
+    return [names.get(name, name) for name in given]
+
+
+def _facts(machine: WeightedAutomaton) -> str:
+    from transductor.automata.reduction import rank
+
+    name = machine.weights.name
+    if name == "boolean":
+        from transductor.automata.boolean import as_dfa
+        from transductor.automata.decomposition.monoid import is_aperiodic
+        from transductor.automata.finite_algebra import shortest_word
+
+        dfa = as_dfa(machine)
+        word = shortest_word(dfa)
+        if word is None:
+            return "the empty language"
+        found = is_aperiodic(dfa)
+        star_free = "star-free" if found.aperiodic else "not star-free: it counts modulo a number"
+        return f"minimal DFA: {dfa.states} states; shortest word: {' '.join(map(str, word)) or 'ε'}; {star_free}"
+    if name in ("rational", "float"):
+        return f"rank of the Hankel matrix: {rank(machine)}" + (" (exact)" if name == "rational" else "")
+    return ""
+
+
+@automaton.command()
+def convert(source: Source, output: Annotated[Path, typer.Argument(help="The new file; its suffix is the format.")],
+            alphabet: Alphabet = None, weights: Weights = None,
+            over: Annotated[str | None, typer.Option(help="Read the numbers as rational, float or boolean.")] = None,
+            ) -> None:  # fmt: skip
+    """Write an automaton in another format."""
+    with refusals():
+        machine = _opened(source, alphabet, weights)
+        _written(machine if over is None else machine.over(over), output)
+
+
+@automaton.command()
+def minimise(source: Source, output: Result = None, alphabet: Alphabet = None, weights: Weights = None) -> None:
+    """The same series with as few states as possible; exact over the rationals."""
+    from transductor.automata.reduction import reduced
+
+    with refusals():
+        machine = _opened(source, alphabet, weights)
+        found = reduced(machine)
+        _written(found.automaton, output)
+        how = "exact" if found.exact else f"tolerance {found.tolerance:.0e}, dropped at most {found.residual:.1e}"
+        typer.echo(f"{machine.dim} states before, {found.automaton.dim} after ({how})")
+
+
+@automaton.command()
+def equivalent(
+    first: Source,
+    second: Source,
+    alphabet: Alphabet = None,
+    weights: Weights = None,
+) -> None:
+    """Whether two automata have the same series: exit status 0 if so, 1 with a shortest word if not."""
+    from transductor.automata.reduction import equivalent as compared
+
+    with refusals():
+        verdict = compared(_opened(first, alphabet, weights), _opened(second, alphabet, weights))
+    if verdict.equal:
+        evidence = "proved" if verdict.exact else f"up to tolerance {verdict.tolerance:.0e}"
+        typer.echo(f"equal ({evidence}; {verdict.checked} words decide)")
+        return
+    assert verdict.word is not None
+    assert verdict.weights is not None
+    word = " ".join(map(str, verdict.word)) or "ε, the empty word"
+    typer.echo(f"different; a shortest word: {word}: {verdict.weights[0]} and {verdict.weights[1]}")
+    raise typer.Exit(1)
+
+
+@automaton.command()
+def learn(
+    sample: Annotated[Path, typer.Argument(help="One string per line; letters between blanks, else characters.")],
+    output: Result = None,
+    rank: Annotated[int | None, typer.Option(min=1, help="States; left out, chosen on held-out strings.")] = None,
+    statistics: Annotated[str, typer.Option(help="strings, prefixes or factors.")] = "prefixes",
+) -> None:
+    """Learn the distribution that a sample of strings was drawn from, by singular values."""
+    from transductor.automata.spectral.learning import learned_from_sample
+
+    with refusals():
+        lines = sample.read_text(encoding="utf-8").splitlines()
+        blanks = any(" " in line.strip() for line in lines)
+        strings = [tuple(line.split()) if blanks else tuple(line.strip()) for line in lines]
+        found = learned_from_sample(strings, statistics=statistics, rank=rank)  # type: ignore[arg-type]
+        _written(found.automaton, output)
+    typer.echo(f"{len(strings):,} strings; rank {found.rank}; relative residual on the block {found.residual:.1e}")
+
+
+@automaton.command()
+def decompose(
+    source: Source,
+    alphabet: Alphabet = None,
+    weights: Weights = None,
+    picture: Annotated[Path | None, typer.Option(help="Draw the levels here (.png, .svg, .pdf).")] = None,
+) -> None:
+    """Krohn–Rhodes: a cascade of permutation and reset components, verified by product reachability."""
+    from transductor.automata.decomposition.krohn_rhodes import decomposed, draw, report, verify
+    from transductor.automata.sources import language_of
+
+    with refusals():
+        dfa = language_of(_opened(source, alphabet, weights))
+        cascade = decomposed(dfa)
+        typer.echo(report(cascade))
+        certificate = verify(cascade, dfa)
+        typer.echo(str(certificate))
+        if picture is not None:
+            typer.echo(f"written: {draw(cascade, picture)}")
+    if not certificate.holds:
+        raise typer.Exit(1)
+
+
+@automaton.command("draw")
+def draw_automaton(
+    source: Source,
+    output: Annotated[Path, typer.Argument(help="A picture: .svg, .png, .pdf or .dot.")],
+    alphabet: Alphabet = None,
+    weights: Weights = None,
+    force: Annotated[bool, typer.Option("--force", help="However many states.")] = False,
+) -> None:
+    """Draw an automaton with its weights."""
+    from transductor.automata.drawing import draw
+
+    with refusals():
+        typer.echo(f"written: {draw(_opened(source, alphabet, weights), output, force=force)}")

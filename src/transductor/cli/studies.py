@@ -1,0 +1,136 @@
+"""``transductor reproduce`` and ``transductor report``: every study, and its tables and figures."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from transductor.cli.refusals import chosen_device, refusals
+
+if TYPE_CHECKING:
+    from transductor.studies import Study
+
+__all__ = ["report", "reproduce"]
+
+_FOLDER = Path("runs/reproduce")
+_LATENCY = "latency"
+
+
+def reproduce(
+    studies: Annotated[
+        list[str] | None, typer.Argument(help="Names; all that train without any. latency times the scan.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many, from 0.")] = 5,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One seed, everything short: minutes, to see that all runs.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 for as many as there are cores.")] = 0,
+    backend: Annotated[str, typer.Option(help="loky (this machine), dask or ray.")] = "loky",
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "cpu",
+    output: Annotated[
+        Path, typer.Option(help="Folder for the records; what is there already is not done again.")
+    ] = _FOLDER,
+) -> None:
+    """Train and judge every arm of the studies; the same command again goes on where it was interrupted."""
+    from concurrent.futures import BrokenExecutor
+
+    import joblib
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.table import Column
+
+    from transductor.studies.reproduction import Job, pending
+    from transductor.studies.reproduction import reproduce as run
+    from transductor.studies.running import DamagedRecordWarning
+    from transductor.training import TrainingError
+
+    console = Console()
+    with refusals(TrainingError, BrokenExecutor), warnings.catch_warnings():
+        device = chosen_device(device)
+        chosen = _studies(studies, seeds, quick)
+        workers = jobs or joblib.cpu_count()
+        with warnings.catch_warnings(record=True) as damaged:
+            warnings.simplefilter("always")
+            left, done = pending(chosen, output, together=device != "cpu")
+        for warning in damaged:
+            console.print(f"warning: {warning.message}", soft_wrap=True, markup=False)
+        # Said once is enough; what is damaged of an unfinished run is still to be found.
+        warnings.filterwarnings("ignore", message=".*the run is done again", category=DamagedRecordWarning)
+        console.print(
+            f"{done} runs are there already, {sum(len(job.seeds) for job in left)} are to be done", highlight=False
+        )
+        columns = (
+            BarColumn(20),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            # What is left of the line: times must not give way to a long name.
+            TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+        )
+        try:
+            with Progress(*columns, console=console, expand=True) as progress:
+                bar = progress.add_task("", total=len(left))
+
+                def on_job(job: Job, count: int, total: int) -> None:
+                    progress.update(bar, completed=count, total=total, description=f"done: {job.name}")
+
+                run(chosen, output, jobs=workers, backend=backend, device=device, on_job=on_job)
+        except KeyboardInterrupt:
+            console.print(
+                f"interrupted; what was done is in {output}, and the same command goes on from there",
+                soft_wrap=True,
+                markup=False,
+            )
+            raise typer.Exit(130) from None
+        if _LATENCY in (studies or ()):
+            _latency(output, device, quick)
+    if chosen:
+        report(output, output)
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder of records, as reproduce leaves it.")] = _FOLDER,
+    output: Annotated[Path | None, typer.Option(help="Folder for tables and figures; the same without it.")] = None,
+) -> None:
+    """Rebuild every table and figure from the records alone."""
+    from transductor.report import study_report
+
+    with refusals():
+        if not folder.is_dir():
+            raise ValueError(f"{folder} is not a folder of records; transductor reproduce makes one")
+        written = study_report(folder, output or folder)
+        if not written:
+            raise ValueError(f"there are no records in {folder}")
+    typer.echo("written: " + ", ".join(map(str, written)))
+
+
+def _studies(names: list[str] | None, seeds: int, quick: bool) -> list[Study]:
+    from transductor.studies import STUDIES
+
+    unknown = [name for name in names or () if name not in (*STUDIES, _LATENCY)]
+    if unknown:
+        raise ValueError(f"studies must be among {', '.join(STUDIES)}, {_LATENCY}; got {unknown[0]!r}")
+    chosen = [STUDIES[name] for name in dict.fromkeys(names or STUDIES) if name in STUDIES]
+    if quick:
+        return [study.shortened() for study in chosen]
+    return [replace(study, seeds=tuple(range(seeds))) for study in chosen]
+
+
+def _latency(output: Path, device: str, quick: bool) -> None:
+    from transductor.bench import LatencyStudy, run_latency
+    from transductor.report import latency_figure
+
+    record = run_latency(LatencyStudy.small() if quick else LatencyStudy.for_device(device), device)
+    record.write(output / _LATENCY / f"{record.name}.json")
+    latency_figure(record, output / _LATENCY / f"{record.name}.png")

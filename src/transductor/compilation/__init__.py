@@ -1,0 +1,19 @@
+"""From an automaton to a head, a readout or a complete model whose numbers are exact: compiled, not trained."""
+
+from transductor.compilation.compiling import (
+    CannotCompile,
+    compile_cascade,
+    compile_head,
+    compile_model,
+    compile_program,
+    program_tokens,
+)
+
+__all__ = [
+    "CannotCompile",
+    "compile_cascade",
+    "compile_head",
+    "compile_model",
+    "compile_program",
+    "program_tokens",
+]

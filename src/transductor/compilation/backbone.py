@@ -1,0 +1,142 @@
+"""What a compiled model writes into a Transformer: coordinates of the stream, and a table as a feed-forward layer.
+
+Labels have coordinates of their own, one each, and the readout copies them.  The final norm applies one increasing
+affine map to all coordinates of a position, so it cannot flip an argmax over them: what the stream says is what the
+model says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+import torch
+from torch import Tensor, nn
+
+from transductor.compilation.realisation import CannotCompile
+from transductor.model import (
+    BackboneConfig,
+    LearnedPositions,
+    NoAttention,
+    SinusoidalPositions,
+)
+from transductor.model.backbone import Backbone, Block
+
+__all__ = ["MARGIN", "Moments", "checked_backbone", "silence", "write_labels", "write_lookup"]
+
+# The logit of the right label less any other, at every position.
+MARGIN: Final = 8.0
+
+# What a matching key feeds its unit; a mismatch feeds the negative.  GELU(12) = 12 and GELU(−12) = 0 in float64.
+_ACTIVATION: Final = 12.0
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What a norm subtracts and divides by: known beforehand, because it is the same at every position."""
+
+    mean: float
+    variance: float
+
+    @classmethod
+    def of(cls, streams: Tensor) -> Moments:
+        """Of streams ``(N, W)`` that all have the same."""
+        return cls(float(streams.mean(-1).mean()), float(streams.var(-1, unbiased=False).mean()))
+
+    @classmethod
+    def of_ones(cls, ones: int, width: int) -> Moments:
+        """Of streams with so many coordinates at 1 and the others at 0."""
+        mean = ones / width
+        return cls(mean, mean - mean**2)
+
+    def deviation(self, norm: nn.LayerNorm) -> float:
+        """Of a norm that adds its ``eps`` to the variance."""
+        return float((self.variance + norm.eps) ** 0.5)
+
+
+def checked_backbone(
+    given: BackboneConfig | None, *, vocab_size: int, output_size: int, width: int, units: int
+) -> BackboneConfig:
+    """The smallest backbone with room for ``width`` coordinates and ``units`` keys, or the given one if it has it."""
+    width = max(2, width)
+    if given is None:
+        return BackboneConfig(
+            vocab_size, output_size, width, layers=1, attention_heads=1, feedforward=max(1, units),
+            attention=NoAttention(),
+        )  # fmt: skip
+    if not isinstance(given, BackboneConfig):
+        raise TypeError(f"backbone must be a BackboneConfig; got {type(given).__name__}")
+    if isinstance(given.positions, SinusoidalPositions):
+        raise CannotCompile("backbone must have positions that can be silenced, and SinusoidalPositions() are fixed")
+    if given.vocab_size != vocab_size:
+        raise ValueError(f"backbone must have vocab_size={vocab_size}, one token a letter; got {given.vocab_size}")
+    outputs, hidden = given.output_size or given.vocab_size, given.feedforward or 4 * given.width
+    for name, found, least in (("output_size", outputs, output_size), ("width", given.width, width),
+                               ("feedforward", hidden, units)):  # fmt: skip
+        if found < least:
+            raise ValueError(f"backbone must have {name} of at least {least} for this automaton; got {found}")
+    return given
+
+
+@torch.no_grad()
+def silence(backbone: Backbone, *, all_of_it: bool) -> None:
+    """Nothing but what is written from here on reaches the stream.
+
+    ``all_of_it`` also clears the weights that feed what is silent; left alone, they are where training begins.
+    """
+    if all_of_it:
+        for module in backbone.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                for parameter in module.parameters(recurse=False):
+                    parameter.zero_()
+    silent: list[nn.Module] = [backbone.embedding, backbone.readout]
+    if isinstance(backbone.config.positions, LearnedPositions):
+        silent.append(backbone.positions)
+    for block in _blocks(backbone):
+        silent.append(block.feedforward[-1])
+        if block.attention is not None:
+            silent.append(block.attention.output)
+    for module in silent:
+        for parameter in module.parameters():
+            parameter.zero_()
+
+
+def _blocks(backbone: Backbone) -> list[Block]:
+    return [block for block in backbone.blocks if isinstance(block, Block)]
+
+
+@torch.no_grad()
+def write_lookup(
+    backbone: Backbone, layer: int, keys: Tensor, values: Sequence[int | None], moments: Moments, *, nearest: float
+) -> None:
+    """A table as the feed-forward part of a block: where the stream holds key i, coordinate ``values[i]`` gets a 1.
+
+    Args:
+        keys: ``(N, W)``, of one length; every stream of the layer agrees with one of them, or belongs to no position.
+        values: A coordinate, or None where nothing is written.
+        moments: Of the stream before the block; the norm is undone with it.
+        nearest: The largest cosine between two keys: 1/2 where they are pairs of ones.
+
+    Unit i is fed 12 by its own key and −12 or less by any other, the threshold being halfway between their cosines, so
+    all others are silent to the last bit.
+    """
+    block = _blocks(backbone)[layer]
+    steepness, threshold = 2 * _ACTIVATION / (1 - nearest), (1 + nearest) / 2
+    directions = keys / keys.square().sum(-1, keepdim=True)
+    deviation = moments.deviation(block.feedforward_norm)
+    first, last = cast(nn.Linear, block.feedforward[0]), cast(nn.Linear, block.feedforward[-1])
+    first.weight[: len(keys)] = steepness * deviation * directions
+    first.bias[: len(keys)] = steepness * (moments.mean * directions.sum(-1) - threshold)
+    written = [(coordinate, unit) for unit, coordinate in enumerate(values) if coordinate is not None]
+    if written:
+        last.weight[tuple(torch.tensor(written).T)] = 1 / _ACTIVATION
+
+
+@torch.no_grad()
+def write_labels(backbone: Backbone, labels: int, moments: Moments) -> None:
+    """Coordinates ``0 … labels − 1`` of the final stream become the logits, :data:`MARGIN` apart."""
+    gain = MARGIN * moments.deviation(backbone.final_norm)
+    backbone.readout.weight[:labels, :labels] = gain * torch.eye(labels, dtype=backbone.readout.weight.dtype)
+    # A label's coordinate gives at least −MARGIN: outputs that no label uses stay below all others.
+    backbone.readout.bias[labels:] = -2 * MARGIN

@@ -1,0 +1,1 @@
+"""The self-check: what this machine offers, and whether everything that can run on it computes what it should."""

@@ -1,0 +1,26 @@
+"""From a trained head or model to the finite machine it is near to, and a model hardened to that machine."""
+
+from transductor.extraction.black_box import LearnedMachine, extract_from_labels, labelled
+from transductor.extraction.extracting import (
+    Extraction,
+    GeneratedGroup,
+    NoMachineNearby,
+    extract,
+    extract_head,
+    generated_group,
+)
+from transductor.extraction.hardening import Hardened, harden
+
+__all__ = [
+    "Extraction",
+    "GeneratedGroup",
+    "Hardened",
+    "LearnedMachine",
+    "NoMachineNearby",
+    "extract",
+    "extract_from_labels",
+    "extract_head",
+    "generated_group",
+    "harden",
+    "labelled",
+]

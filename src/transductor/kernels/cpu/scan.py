@@ -1,0 +1,339 @@
+"""The real scan and its adjoint on the CPU, in compiled loops.
+
+Every row of the batch is the plain recurrence, one small matrix–vector product per step: the least arithmetic
+there is.  Rows are shared among threads.  Where threads outnumber rows by far, a row is also cut in time: the
+products of its chunks side by side, a short scan over them, then the states (about D times the arithmetic).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+__all__ = ["available", "backward", "forward"]
+
+Job = Callable[[], object]
+Span = tuple[int, int, int, int, int]
+
+_WORTH_A_THREAD = 200_000  # nanoseconds of work below which a second thread costs more than it brings
+_WORTH_A_JOB = 2_000_000  # nanoseconds: short jobs would spend their time handing the interpreter's lock around
+_REPEATS = 4  # a table whose tokens occur this often on average is transposed first: columns are quicker than rows
+
+
+_WORTH_TRANSPOSING = 4096  # positions; below, reading the table by rows costs less than transposing it
+
+
+_FOUND = find_spec("numba") is not None
+
+
+def available() -> bool:
+    """Whether numba is here; it is imported when first needed."""
+    return _FOUND
+
+
+def forward(
+    matrices: Tensor, tokens: Tensor | None, bias: Tensor | None, initial: Tensor, *, _chunks: int | None = None
+) -> Tensor:
+    """All states ``(B, T, D)`` of ``h_t = M_t h_{t-1} + b_t``.
+
+    Args:
+        matrices: A table ``(V, D, D)`` read through ``tokens (B, T)``, or ``(B, T, D, D)`` without tokens.
+        tokens: Integers in ``[0, V)``, not checked.
+        bias: ``(B, T, D)`` or ``None``.
+        initial: ``(B, D)``.
+    """
+    batch, time = (matrices if tokens is None else tokens).shape[:2]
+    lanes = _Lanes(batch, time, matrices.shape[-1])
+    states = initial.new_empty(batch, time, lanes.dim)
+    if states.numel() == 0:
+        return states
+    chunks = lanes.chunks(_chunks)
+    ids = lanes.ids(tokens)
+    advance, slots, table = _loops().advance_by_rows, ids[:0], matrices
+    if tokens is not None and ids.numel() >= max(_REPEATS * matrices.shape[0], _WORTH_TRANSPOSING):
+        advance = _loops().advance_by_columns
+        slots, table = _transposed(matrices, ids)
+    operands = _flat(table, slots, ids, initial.new_empty(0) if bias is None else bias)
+
+    def run(spans: Sequence[Span], entering: Tensor) -> None:
+        arrays = *operands, *_flat(entering, states)
+        _run([partial(advance, *arrays, *span, *lanes.size) for span in spans], lanes.nanoseconds)
+
+    if chunks == 1:
+        run(lanes.rows(), initial)
+        return states
+    spans = lanes.pieces(chunks)
+    products = _products(matrices, ids, lanes, chunks)
+    responses = None
+    if bias is not None:
+        run(spans, initial.new_zeros(batch * chunks, lanes.dim))
+        responses = states[:, lanes.length(chunks) - 1 :: lanes.length(chunks)][:, : chunks - 1]
+    entering = torch.cat((initial.unsqueeze(1), forward(products, None, responses, initial, _chunks=1)), 1)
+    run(spans, entering)
+    run(lanes.single_rows(_not_finite(products, entering)), initial)
+    return states
+
+
+def backward(
+    matrices: Tensor,
+    tokens: Tensor | None,
+    initial: Tensor,
+    states: Tensor,
+    grad: Tensor,
+    *,
+    wants_matrices: bool,
+    _chunks: int | None = None,
+) -> tuple[Tensor | None, Tensor, Tensor]:
+    """Gradients ``(to_matrices, adjoints, to_initial)`` from ``grad (B, T, D)``, the gradient of the states.
+
+    The adjoints ``δ_{t-1} = M_tᵀ δ_t + g_{t-1}`` are the gradient of the bias; ``to_matrices`` is ``Σ δ_t h_{t-1}ᵀ``
+    per token or per position, summed in an order that does not depend on the number of threads.
+    """
+    lanes = _Lanes(*states.shape)
+    adjoints, nothing = torch.empty_like(states), states.new_zeros(lanes.batch, lanes.dim)
+    if states.numel() == 0:
+        return torch.zeros_like(matrices) if wants_matrices else None, adjoints, nothing
+    chunks = lanes.chunks(_chunks)
+    ids = lanes.ids(tokens)
+    if not grad.is_contiguous():
+        # In place where the gradient is read once: an expanded one then needs no memory of its own.
+        grad = adjoints.copy_(grad) if chunks == 1 else grad.contiguous()
+    operands = _flat(matrices, ids, grad)
+
+    def run(spans: Sequence[Span], incoming: Tensor, outgoing: Tensor) -> None:
+        arrays = *operands, *_flat(incoming, adjoints, outgoing)
+        _run([partial(_loops().retreat, *arrays, *span, *lanes.size) for span in spans], lanes.nanoseconds)
+
+    to_initial = torch.empty_like(nothing)
+    if chunks == 1:
+        run(lanes.rows(), nothing, to_initial)
+    else:
+        spans = lanes.pieces(chunks)
+        products = _products(matrices, ids, lanes, chunks)
+        incoming = states.new_zeros(lanes.batch, chunks, lanes.dim)
+        sent = torch.empty_like(incoming)
+        run(spans, incoming, sent)
+        later = sent[:, 1:].contiguous()
+        incoming[:, :-1] = backward(products, None, initial, later, later, wants_matrices=False, _chunks=1)[1]
+        run(spans, incoming, sent)
+        to_initial.copy_(sent[:, 0])
+        run(lanes.single_rows(_not_finite(products, incoming)), nothing, to_initial)
+    if not wants_matrices:
+        return None, adjoints, to_initial
+    if tokens is None:
+        return _outers(matrices, initial, states, adjoints, lanes), adjoints, to_initial
+    return _outers_by_token(matrices, ids, initial, states, adjoints, lanes), adjoints, to_initial
+
+
+@dataclass(frozen=True)
+class _Lanes:
+    """How the batch is cut: a span ``(lane, count, start, stride, steps)`` is the work of one call.
+
+    Position p of the flat arrays is step ``p % time`` of row ``p // time``.
+    """
+
+    batch: int
+    time: int
+    dim: int
+
+    @property
+    def size(self) -> tuple[int, tuple[int, ...]]:
+        """D twice: as a number, and as a tuple whose length the compiler knows (empty when D is large)."""
+        return self.dim, (0,) * self.dim if self.dim <= _vectors().WIDEST else ()
+
+    @property
+    def nanoseconds(self) -> float:
+        """Roughly what all steps cost on one thread."""
+        return self.batch * self.time * (8 + self.dim**2 / 30)
+
+    def ids(self, tokens: Tensor | None) -> Tensor:
+        """Which matrix acts at every position."""
+        return torch.arange(self.batch * self.time) if tokens is None else tokens.reshape(-1).long()
+
+    def rows(self) -> list[Span]:
+        """Whole rows, shared among the jobs."""
+        cuts = _cuts(self.batch, self.nanoseconds)
+        return [(row, last - row, row * self.time, self.time, self.time) for row, last in cuts]
+
+    def single_rows(self, rows: Sequence[int]) -> list[Span]:
+        """The rows named."""
+        return [(row, 1, row * self.time, self.time, self.time) for row in rows]
+
+    def length(self, chunks: int) -> int:
+        """Steps per chunk; the last one may be shorter."""
+        return -(-self.time // chunks)
+
+    def pieces(self, chunks: int) -> list[Span]:
+        """Every chunk of every row."""
+        length = self.length(chunks)
+        return [
+            (row * chunks + chunk, 1, row * self.time + chunk * length, 0, min(length, self.time - chunk * length))
+            for row in range(self.batch)
+            for chunk in range(chunks)
+        ]
+
+    def chunks(self, asked: int | None) -> int:
+        """Chunks per row: one, unless threads outnumber rows so far that products of chunks pay off.
+
+        A step of a product costs about 0.7·D steps of a state (measured for D from 16 to 64).
+        """
+        chunks = asked or torch.get_num_threads() // self.batch
+        if asked is None and (chunks < 3 + 0.7 * self.dim or self.nanoseconds < 20 * self.batch * _WORTH_A_THREAD):
+            return 1
+        return -(-self.time // self.length(min(chunks, self.time)))  # none of them empty
+
+
+def _products(matrices: Tensor, ids: Tensor, lanes: _Lanes, chunks: int) -> Tensor:
+    """The product of every chunk but the last of each row: ``(B, K - 1, D, D)``."""
+    products = matrices.new_empty(lanes.batch, chunks - 1, lanes.dim, lanes.dim)
+    arrays, out = _flat(matrices, ids), _flat(products)
+    spans = [(start, steps) for lane, _, start, _, steps in lanes.pieces(chunks) if (lane + 1) % chunks]
+    ends = range(0, products.numel(), lanes.dim**2)
+    jobs: list[Job] = [
+        partial(_loops().chunk_product, *arrays, *span, *out, end, *lanes.size)
+        for span, end in zip(spans, ends, strict=True)
+    ]
+    _run(jobs, lanes.dim * lanes.nanoseconds)
+    return products
+
+
+def _not_finite(*parts: Tensor) -> list[int]:
+    """The rows whose products or carried vectors overflowed: they are computed again, step by step."""
+    finite = torch.stack([part.isfinite().flatten(1).all(1) for part in parts]).all(0)
+    return [int(row) for row in torch.nonzero(~finite)]
+
+
+def _transposed(table: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """The matrices that occur, transposed, and where to find that of each token."""
+    slots, occurring = ids.new_full((2, table.shape[0]), -1)
+    count = _loops().mark_slots(*_flat(ids, slots, occurring))
+    return slots, table.detach()[occurring[:count]].mT.contiguous()
+
+
+def _outers(matrices: Tensor, initial: Tensor, states: Tensor, adjoints: Tensor, lanes: _Lanes) -> Tensor:
+    """``δ_t h_{t-1}ᵀ`` of every position."""
+    out = torch.empty_like(matrices, memory_format=torch.contiguous_format)
+    arrays, last = _flat(adjoints, states, initial), _flat(out)
+    cuts = _cuts(lanes.batch * lanes.time, lanes.nanoseconds)
+    _run(
+        [partial(_gradients().outers, lanes.time, *arrays, *cut, *last, *lanes.size) for cut in cuts], lanes.nanoseconds
+    )
+    return out
+
+
+def _outers_by_token(
+    table: Tensor, ids: Tensor, initial: Tensor, states: Tensor, adjoints: Tensor, lanes: _Lanes
+) -> Tensor:
+    """``Σ δ_t h_{t-1}ᵀ`` of every token.
+
+    Positions are ordered by token, stably, so that each sum is taken in registers and in the order of time; blocks
+    of that order are shared among threads.  The first position of every row, which begins at ``initial``, comes last.
+    """
+    loops, (tokens,) = _gradients(), _flat(ids)
+    out = table.new_zeros(table.shape)
+    order = torch.empty(ids.numel() - lanes.batch, dtype=torch.int32 if ids.numel() < 2**31 else torch.int64)
+    sorting = 2.0 * ids.numel()  # nanoseconds
+    cuts = _cuts(ids.numel(), sorting)
+    counts, stops = ids.new_zeros(len(cuts), table.shape[0]), ids.new_empty(table.shape[0])
+    parts = [(tokens, lanes.time, *cut, *_flat(part)) for cut, part in zip(cuts, counts, strict=True)]
+    _run([partial(loops.tally, *part) for part in parts], sorting)
+    loops.start_ranks(counts.numpy(), stops.numpy())
+    _run([partial(loops.rank_positions, *part, *_flat(order)) for part in parts], sorting)
+    spilled = table.new_zeros(-(-order.numel() // loops.BLOCK), lanes.dim, lanes.dim)
+    arrays = tokens, *_flat(order, stops, adjoints, states, out, spilled)
+    blocks = _cuts(spilled.shape[0], lanes.nanoseconds / 2)
+    _run([partial(loops.outers_by_token, *arrays, *cut, *lanes.size) for cut in blocks], lanes.nanoseconds / 2)
+    loops.add_spilled(tokens, *_flat(order, spilled, out), lanes.dim)
+    loops.first_outers(tokens, lanes.time, *_flat(adjoints, initial, out), lanes.dim)
+    return out
+
+
+def _flat(*tensors: Tensor) -> tuple[Any, ...]:
+    """Each tensor as a flat numpy array: the same memory when it is contiguous."""
+    if dist.is_available() and dist.is_initialized():
+        return tuple(np.asarray(_Lent(tensor)) for tensor in tensors)
+    return tuple(tensor.detach().numpy().ravel() for tensor in tensors)
+
+
+class _Lent:
+    """Memory lent to numpy for a while.
+
+    ``Tensor.numpy`` forbids the storage to be resized for ever, and FSDP frees parameters by just that.
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor.detach().contiguous()  # kept while the array lives
+        kind = "f" if tensor.is_floating_point() else "i"
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": (tensor.numel(),),
+            "typestr": np.dtype(f"{kind}{tensor.element_size()}").str,
+            "data": (self._tensor.data_ptr(), False),
+        }
+
+
+def _threads(nanoseconds: float) -> int:
+    return torch.get_num_threads() if nanoseconds >= _WORTH_A_THREAD else 1
+
+
+def _cuts(total: int, nanoseconds: float) -> list[tuple[int, int]]:
+    """``range(total)`` in even pieces: one per thread, and more when each is still worth a job."""
+    threads = _threads(nanoseconds)
+    jobs = threads * max(1, min(8, int(nanoseconds / threads / _WORTH_A_JOB)))
+    length = max(1, -(-total // jobs))
+    return [(first, min(first + length, total)) for first in range(0, total, length)]
+
+
+def _run(jobs: Sequence[Job], nanoseconds: float) -> None:
+    """Do all jobs: here, and on other threads when the work is worth it."""
+    queue = deque(jobs)
+    helpers = min(_threads(nanoseconds), len(queue)) - 1
+    futures = [_pool(torch.get_num_threads()).submit(_drain, queue) for _ in range(helpers)]
+    _drain(queue)
+    for future in futures:
+        future.result()
+
+
+def _drain(queue: deque[Job]) -> None:
+    while True:
+        try:
+            job = queue.popleft()
+        except IndexError:
+            return
+        job()
+
+
+@lru_cache(1)
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="transductor-scan")
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork
+
+
+# Importing numba takes half a second, so its loops wait for their first use.
+
+
+def _vectors() -> ModuleType:
+    return import_module("transductor.kernels.cpu.vectors")
+
+
+def _loops() -> ModuleType:
+    return import_module("transductor.kernels.cpu.loops")
+
+
+def _gradients() -> ModuleType:
+    return import_module("transductor.kernels.cpu.gradients")

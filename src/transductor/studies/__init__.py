@@ -1,0 +1,35 @@
+"""Experiments as frozen values, and the runner that trains and judges their arms."""
+
+from typing import Final
+
+from transductor.studies.ablations import ablations
+from transductor.studies.base_two_value import base_two_value
+from transductor.studies.counting import length_generalization, regular_gap
+from transductor.studies.demo import DemoStudy, run_demo
+from transductor.studies.long_addition import long_addition
+from transductor.studies.reproduction import reproduce
+from transductor.studies.running import run_arm
+from transductor.studies.state_tracking import state_tracking
+from transductor.studies.study import Arm, Probe, Study
+
+__all__ = [
+    "STUDIES",
+    "Arm",
+    "DemoStudy",
+    "Probe",
+    "Study",
+    "ablations",
+    "base_two_value",
+    "length_generalization",
+    "long_addition",
+    "regular_gap",
+    "reproduce",
+    "run_arm",
+    "run_demo",
+    "state_tracking",
+]
+
+STUDIES: Final[dict[str, Study]] = {
+    study.name: study
+    for study in (regular_gap, length_generalization, long_addition, base_two_value, state_tracking, ablations)
+}

@@ -1,0 +1,180 @@
+"""Study ``ablations``: one choice changed at a time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, Final
+
+from transductor.heads import HeadConfig
+from transductor.model import (
+    BackboneConfig,
+    LearnedPositions,
+    NoAttention,
+    NoPositions,
+    PositionScheme,
+    ReadoutConfig,
+    RotaryPositions,
+    SinusoidalPositions,
+    TransductorConfig,
+)
+from transductor.studies.study import EVERY_FAMILY, Arm, Probe, Study
+from transductor.tasks import FlipFlop, ModularArithmetic, ModularCounting, Parity, Task, task_named
+from transductor.training import Annealing, Curriculum, TrainingSettings
+from transductor.transitions import FamilySpec
+
+__all__ = ["ablations"]
+
+_COUNTING: Final = ModularCounting(5)
+_FAMILIES: Final = (
+    "cayley",
+    "squared_cayley",
+    "exponential",
+    "signed_cayley",
+    "orthogonal",
+    "householder",
+    "dense",
+    "diagonal",
+    "stochastic",
+)
+
+
+def _probes(*lengths: int) -> tuple[Probe, ...]:
+    return tuple(probe for length in lengths for probe in (Probe(length, 64), Probe(length, 1, family=EVERY_FAMILY)))
+
+
+def _readout(task: Task, family: str, dim: int, head: str = "rational", **options: Any) -> ReadoutConfig:
+    spec = FamilySpec(family, {"vocab_size": task.vocab_size, "state_dim": dim, **options})
+    return ReadoutConfig(HeadConfig(head, spec), task.output_size)
+
+
+def _injections() -> list[Arm]:
+    """No attention, so that only the state can carry what was read; and the token must be told from the state."""
+    spec = FamilySpec("orthogonal", {"vocab_size": 2, "state_dim": 8})
+    backbone = BackboneConfig(vocab_size=2, output_size=5, width=32, layers=2, attention=NoAttention())
+    training = TrainingSettings(steps=1000, length=50)
+    return [
+        Arm(
+            f"injection_{injection}",
+            "ours",
+            _COUNTING,
+            TransductorConfig(HeadConfig("rational", spec), backbone, injection),
+            training,
+            _probes(50, 500),
+        )
+        for injection in ("deep", "input", "none")
+    ]
+
+
+def _families() -> list[Arm]:
+    tasks: dict[str, Task] = {"counting": _COUNTING, "parity": Parity(), "flip_flop": FlipFlop()}
+    return [
+        Arm(
+            f"family_{family}_on_{name}",
+            "ours",
+            task,
+            _readout(task, family, 8),
+            TrainingSettings(steps=1000, length=40, annealing=Annealing() if family == "stochastic" else None),
+            _probes(40, 500),
+        )
+        for name, task in tasks.items()
+        for family in _FAMILIES
+    ]
+
+
+def _smoothings() -> list[Arm]:
+    """What the loss pulls at when every label is right already."""
+    tasks: dict[str, tuple[Task, str, int]] = {
+        "parity": (Parity(), "orthogonal", 8),
+        "arithmetic": (ModularArithmetic(), "dense", 32),
+    }
+    training = TrainingSettings(
+        steps=2000, length=39, batch_size=128, optimiser="adam", clipping="per_tensor", curriculum=Curriculum(4)
+    )
+    return [
+        Arm(
+            f"smoothing_{name}_on_{task_name}",
+            "ours",
+            task,
+            _readout(task, family, dim),
+            replace(training, label_smoothing=smoothing),
+            _probes(39, 255, 4999),
+        )
+        for task_name, (task, family, dim) in tasks.items()
+        for name, smoothing in (("none", 0.0), ("tenth", 0.1))
+    ]
+
+
+def _starts() -> list[Arm]:
+    """How far from the identity the matrices of S3 start."""
+    task = task_named("group:S3:all")
+    training = TrainingSettings(steps=1000, length=40, optimiser="adam", curriculum=Curriculum(4))
+    return [
+        Arm(
+            f"start_{name}",
+            "ours",
+            task,
+            _readout(task, "squared_cayley", 8, init_scale=scale / math.sqrt(8)),
+            training,
+            _probes(40, 256),
+        )
+        for name, scale in (("at_identity", 1e-4), ("near_identity", 0.03), ("away", 0.3), ("far_away", 3.0))
+    ]
+
+
+def _compactness() -> list[Arm]:
+    """Frozen random features of growing width beside a learned state of dimension 2.
+
+    A plane has nothing to spare, so its lengths grow; features that are frozen would not pass the first.
+    """
+    training = TrainingSettings(steps=1500, length=20, clipping="per_tensor", label_smoothing=0.0)
+    frozen = [
+        Arm(
+            f"frozen_{dim}",
+            "ours",
+            _COUNTING,
+            _readout(_COUNTING, "random", dim, "random_features"),
+            training,
+            (Probe(10, 256), Probe(20, 256), Probe(40, 256)),
+        )
+        for dim in (2, 8, 32, 128, 512)
+    ]
+    learned = Arm(
+        "learned_2",
+        "ours",
+        _COUNTING,
+        _readout(_COUNTING, "squared_cayley", 2),
+        replace(training, curriculum=Curriculum(4)),
+        (Probe(10, 256), Probe(20, 256), Probe(40, 256)),
+    )
+    return [*frozen, learned]
+
+
+def _positions() -> list[Arm]:
+    """What a position scheme adds to a model whose head counts already."""
+    schemes: dict[str, PositionScheme] = {
+        "none": NoPositions(),
+        "learned": LearnedPositions(max_length=500),
+        "rotary": RotaryPositions(),
+        "sinusoidal": SinusoidalPositions(),
+    }
+    spec = FamilySpec("orthogonal", {"vocab_size": 2, "state_dim": 8})
+    backbone = BackboneConfig(vocab_size=2, output_size=5, width=32, layers=2, attention_heads=4)
+    return [
+        Arm(
+            f"positions_{name}",
+            "ours",
+            _COUNTING,
+            TransductorConfig(HeadConfig("rational", spec), replace(backbone, positions=positions)),
+            TrainingSettings(steps=1000, length=50),
+            _probes(50, 500),
+        )
+        for name, positions in schemes.items()
+    ]
+
+
+ablations: Final = Study(
+    "ablations",
+    "Which choices matter: where the state enters, which family, how it starts, whether it learns, which positions?",
+    (*_injections(), *_families(), *_smoothings(), *_starts(), *_compactness(), *_positions()),
+)

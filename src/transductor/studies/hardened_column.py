@@ -1,0 +1,159 @@
+"""The third column: the exact machine that a trained model approximates, judged like the model."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from transductor.automata import DFA, NotRational, interpolated
+from transductor.certification.certifying import certify
+from transductor.extraction.extracting import NoMachineNearby
+from transductor.extraction.hardening import harden
+from transductor.extraction.observable_distance import Contexts
+from transductor.model import RationalReadout, RationalTransductor, SequenceModel
+from transductor.portraits.measurement import portrait
+from transductor.studies.judging import judge
+from transductor.studies.study import Arm
+from transductor.tasks import BaseValue
+
+__all__ = ["hardened_column", "write_portrait"]
+
+_WORDS: Final = 4096  # as long as in training; they show which letters can follow each other
+_EXACT_LENGTH: Final = 1000
+_MOST_STATES_ON_DEVICE: Final = 64  # what the GPU's kernels are made for
+_DRAWN_WORDS, _DRAWN_LENGTH = 64, 10_001
+_LARGEST_CERTIFICATE: Final = 300_000  # bytes; larger ones can be made again from the model
+_NEAR: Final = 0.25  # how far from an integer a value may be that is taken for it
+
+
+def hardened_column(model: SequenceModel[Any], arm: Arm, seed: int, certificate: Path) -> dict[str, Any]:
+    """``hardening``: how the machine was found, or why there is none; ``hardened``: how right it is.
+
+    The certificate that the hardened model is the task's machine is written, where it is not too large.
+    """
+    began = time.perf_counter()
+    if arm.task.output_kind == "real":
+        found = _of_numbers(model, arm, seed)
+    else:
+        found = _of_classes(model, arm, seed, certificate)
+    found["hardening"]["seconds"] = round(time.perf_counter() - began, 2)
+    return found
+
+
+def _of_classes(model: SequenceModel[Any], arm: Arm, seed: int, certificate: Path) -> dict[str, Any]:
+    if not isinstance(model, (RationalReadout, RationalTransductor)):
+        return {"hardening": {"refused": "the model has no rational head"}, "hardened": None}
+    words = _words(arm, seed)
+    try:
+        hardened = harden(copy.deepcopy(model).cpu(), words=words)  # type: ignore[type-var]  # one class or the other
+    except NoMachineNearby as error:
+        return {"hardening": {"refused": str(error)}, "hardened": None}
+    extraction, truth = hardened.extraction, arm.task.automaton()
+    hardening = {
+        "refused": None,
+        "states": extraction.machine.states,
+        "states_of_the_task": None if truth is None else truth.states,
+        "spread": extraction.spread,
+        "separation": extraction.separation,
+        "tolerance": extraction.tolerance,
+        "agreement": hardened.agreement,
+        "certificate": _certified(hardened.model, arm, words, certificate),
+    }
+    if extraction.machine.states <= _MOST_STATES_ON_DEVICE:
+        hardened.model.to(next(model.parameters()).device)
+    column = [
+        entry
+        for probe in arm.probes
+        for entry in judge(hardened.model, arm.task, probe, trained_length=arm.training.length, seed=seed)
+    ]
+    return {"hardening": hardening, "hardened": column}
+
+
+def _words(arm: Arm, seed: int) -> Tensor:
+    """Fresh inputs as long as in training."""
+    return arm.task.sample(_WORDS, arm.training.length, torch.Generator().manual_seed(2_000_003 * (seed + 1)))
+
+
+def write_portrait(model: SequenceModel[Any], arm: Arm, seed: int, path: Path) -> None:
+    """What there is to see of the learned head, as data that the report draws."""
+    if isinstance(model, (RationalReadout, RationalTransductor)):
+        long = arm.task.sample(_DRAWN_WORDS, _DRAWN_LENGTH, torch.Generator().manual_seed(3_000_017 * (seed + 1)))
+        portrait(copy.deepcopy(model).cpu(), arm.task.automaton(), long).write(path)
+
+
+def _certified(model: Any, arm: Arm, words: Tensor, path: Path) -> dict[str, Any] | None:
+    truth = arm.task.automaton()
+    if truth is None:
+        return None
+    began = time.perf_counter()
+    try:
+        found = certify(model, against=truth, domain=_domain(words, arm.task.vocab_size))
+        written = json.dumps(found.plain(), allow_nan=False)
+    except ValueError as error:  # numbers too large for anything to be said of them
+        return {"verdict": f"none: {error}", "about": None, "word_length": None, "margin": None, "bytes": 0}
+    if len(written) <= _LARGEST_CERTIFICATE:
+        found.write(path)
+    return {
+        "verdict": found.verdict,
+        "about": found.about,
+        "word_length": None if found.word is None else len(found.word),
+        "margin": found.margin,
+        "bytes": len(written),
+        "seconds": round(time.perf_counter() - began, 2),
+    }
+
+
+def _domain(words: Tensor, letters: int) -> DFA | None:
+    """The words in which every letter begins or follows another as in ``words``, if these are not all words."""
+    follows = Contexts.of(words, letters).follows
+    if bool(follows.all()):
+        return None
+    dead = letters + 1
+    table = torch.where(follows, torch.arange(letters), dead)
+    table = torch.cat([table, torch.full((1, letters), dead)])
+    return DFA(tuple(range(letters)), table.numpy(), letters, frozenset(range(letters + 1)))
+
+
+def _of_numbers(model: SequenceModel[Any], arm: Arm, seed: int) -> dict[str, Any]:
+    """Values of short words, taken for the integers they are near, and the machine that has exactly these."""
+    task = arm.task
+    if not isinstance(task, BaseValue) or task.normalised or not isinstance(model, RationalReadout):
+        return {"hardening": {"refused": "the labels are not integers"}, "hardened": None}
+    farthest = 0.0
+
+    @torch.no_grad()
+    def value(word: tuple[Any, ...]) -> int:
+        nonlocal farthest
+        if word:
+            found = float(model(torch.tensor([word], device=model.readout.weight.device))[0, -1, 0])
+        else:
+            found = float(model.readout(model.rational_head.initial_state()))
+        farthest = max(farthest, abs(found - round(found)) if math.isfinite(found) else math.inf)
+        if farthest > _NEAR:
+            raise NotRational(f"the value {found:g} of {word!r} is not near an integer")
+        return round(found)
+
+    try:
+        machine = interpolated(value, range(task.vocab_size))
+    except NotRational as error:
+        return {"hardening": {"refused": str(error)}, "hardened": None}
+    tokens = task.sample(64, _EXACT_LENGTH, torch.Generator().manual_seed(1_000_003 * (seed + 1)))
+    words = [*tokens.tolist(), *(family[0].tolist() for family in task.adversarial(_EXACT_LENGTH).values())]
+    truths = [row[-1] for row in task.integers(torch.tensor(words))]
+    right = [machine(word) == truth for word, truth in zip(words, truths, strict=True)]
+    entry = {
+        "input": "random and adversarial",
+        "task": task.name,
+        "length": _EXACT_LENGTH,
+        "sequences": len(words),
+        "exact": sum(right) / len(right),
+    }
+    hardening = {"refused": None, "states": machine.dim, "farthest_from_an_integer": farthest}
+    return {"hardening": hardening, "hardened": [entry]}

@@ -1,0 +1,77 @@
+"""Study ``long_addition``: a carry that must be held, on random operands and on the longest carries there are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from transductor.heads import HeadConfig
+from transductor.model import BackboneConfig, LearnedPositions, NoAttention, RotaryPositions, TransductorConfig
+from transductor.studies.study import EVERY_FAMILY, Arm, Probe, Study
+from transductor.tasks import LongAddition
+from transductor.training import Annealing, TrainingSettings
+from transductor.transitions import FamilySpec
+
+__all__ = ["long_addition"]
+
+_TASK: Final = LongAddition()
+_BACKBONE: Final = BackboneConfig(
+    vocab_size=_TASK.vocab_size, output_size=_TASK.output_size, width=32, layers=2, attention_heads=4
+)
+_PAPER: Final = TrainingSettings(
+    steps=4000, length=40, shortest=10, batch_size=64, learning_rate=5e-3, label_smoothing=0.0, schedule="constant"
+)
+
+
+def _probes(*lengths: int) -> tuple[Probe, ...]:
+    probes: list[Probe] = []
+    for length in lengths:
+        sequences = max(4, min(128, 64_000 // length))
+        probes += [Probe(length, sequences), Probe(length, sequences, bias=0.9), Probe(length, 1, family=EVERY_FAMILY)]
+    return tuple(probes)
+
+
+def _family(dim: int) -> FamilySpec:
+    return FamilySpec("stochastic", {"vocab_size": _TASK.vocab_size, "state_dim": dim})
+
+
+long_addition: Final = Study(
+    "long_addition",
+    "Does a model that learned to add numbers of 10 to 40 digits add longer ones, and carry as far as it takes?",
+    (
+        Arm(
+            "transductor_paper",
+            "paper",
+            _TASK,
+            TransductorConfig(HeadConfig("rational", _family(4)), _BACKBONE),
+            _PAPER,
+            _probes(20, 40, 100, 200, 500, 1000, 10_000),
+        ),
+        Arm(
+            "transductor_ours",
+            "ours",
+            _TASK,
+            # No attention: what stands beside a digit has no say in its sum, and rare neighbours cannot mislead.
+            TransductorConfig(HeadConfig("lookback", _family(2)), replace(_BACKBONE, attention=NoAttention())),
+            replace(_PAPER, schedule="cosine", annealing=Annealing()),
+            _probes(20, 40, 100, 200, 500, 1000, 10_000),
+            harden=True,
+        ),
+        Arm(
+            "transformer_learned",
+            "baseline",
+            _TASK,
+            replace(_BACKBONE, positions=LearnedPositions(max_length=5000)),
+            _PAPER,
+            _probes(20, 40, 100, 200, 500, 1000),
+        ),
+        Arm(
+            "transformer_rotary",
+            "baseline",
+            _TASK,
+            replace(_BACKBONE, positions=RotaryPositions()),
+            replace(_PAPER, steps=2000),
+            _probes(20, 40, 100, 200, 500, 1000),
+        ),
+    ),
+)

@@ -1,0 +1,145 @@
+"""All runs of several studies: what is there already is skipped, the rest is fanned out, nothing done is lost."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from transductor.checks import check_positive, one_of
+from transductor.model import LSTMConfig
+from transductor.results import read_record
+from transductor.studies.running import DamagedRecordWarning, record_path, run_arm, run_settings
+from transductor.studies.study import Arm, Study
+
+__all__ = ["BACKENDS", "Job", "pending", "reproduce"]
+
+BACKENDS: Final = ("loky", "dask", "ray")
+# Called whenever a job ends: the job, jobs done, jobs in all.
+OnJob = Callable[["Job", int, int], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One arm and the seeds that are trained together."""
+
+    study: Study
+    arm: Arm
+    seeds: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """For people: study, arm, seeds."""
+        seeds = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"seeds {', '.join(map(str, self.seeds))}"
+        return f"{self.study.name} · {self.arm.name} · {seeds}"
+
+
+def pending(studies: Sequence[Study], folder: str | Path, *, together: bool) -> tuple[list[Job], int]:
+    """The jobs that are left, long ones first, and how many runs are done already."""
+    folder = Path(folder)
+    jobs: list[Job] = []
+    done = 0
+    for study in studies:
+        for arm in study.arms:
+            missing = tuple(seed for seed in study.seeds if not _is_done(study, arm, seed, folder))
+            done += len(study.seeds) - len(missing)
+            if together and missing and not isinstance(arm.model, LSTMConfig):  # cuDNN's LSTM is one model's
+                jobs.append(Job(study, arm, missing))
+            else:
+                jobs += [Job(study, arm, (seed,)) for seed in missing]
+    return sorted(jobs, key=lambda job: -_cost(job.arm)), done
+
+
+def _is_done(study: Study, arm: Arm, seed: int, folder: Path) -> bool:
+    path = record_path(folder, study.name, arm.name, seed)
+    if not path.exists():
+        return False
+    try:
+        return read_record(path).settings == run_settings(study, arm, seed)
+    except ValueError as error:
+        warnings.warn(f"{error}; the run is done again", DamagedRecordWarning, stacklevel=3)
+        return False
+
+
+def _cost(arm: Arm) -> float:
+    """A rough measure: tokens, times layers where there are some."""
+    layers = getattr(getattr(arm.model, "backbone", arm.model), "layers", 0)
+    judged = sum(probe.length * probe.sequences for probe in arm.probes)
+    return (3 * arm.training.steps * arm.training.batch_size * arm.training.length + judged) * (1 + 4 * layers)
+
+
+def reproduce(
+    studies: Sequence[Study],
+    folder: str | Path,
+    *,
+    jobs: int = 1,
+    backend: str = "loky",
+    device: str = "cpu",
+    on_job: OnJob | None = None,
+) -> int:
+    """Do every run that has no record in ``folder`` yet; returns how many there were to do.
+
+    Interrupted, it leaves whole records and the state of what was under way; called again it goes on from there.
+
+    Args:
+        jobs: Processes.  On a CPU one run is one job; on a GPU all seeds of an arm are.
+        backend: How joblib reaches them: ``"loky"`` (this machine), ``"dask"`` or ``"ray"`` (their cluster, with the
+            packages ``dask.distributed`` or ``ray`` installed); these must see ``folder``.
+        device: ``"cpu"`` or ``"cuda"``.
+        on_job: Called whenever a job ends.
+    """
+    check_positive("jobs", jobs)
+    one_of("backend", backend, BACKENDS)
+    todo, _ = pending(studies, folder, together=device != "cpu")
+    if jobs == 1 and backend == "loky":
+        for place, job in enumerate(todo, 1):
+            _done(job, str(folder), device, None)
+            if on_job is not None:
+                on_job(job, place, len(todo))
+        return len(todo)
+    import joblib
+
+    with _connected(backend, jobs):
+        parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs")
+        calls = (joblib.delayed(_done)(job, str(folder), device, 1) for job in todo)
+        ended = parallel(calls)
+        try:
+            for place, job in enumerate(ended, 1):
+                if on_job is not None:
+                    on_job(job, place, len(todo))
+        finally:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # interrupted, joblib advises to ask for less
+                ended.close()
+    return len(todo)
+
+
+def _done(job: Job, folder: str, device: str, threads: int | None) -> Job:
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)  # the processes share the cores among themselves
+    run_arm(job.study, job.arm, job.seeds, folder, device=device)
+    return job
+
+
+@contextmanager
+def _connected(backend: str, jobs: int) -> Iterator[Any]:
+    """joblib, told where to send its calls."""
+    import joblib
+
+    client: Any = nullcontext()
+    try:
+        if backend == "ray":
+            import_module("ray.util.joblib").register_ray()
+        elif backend == "dask":
+            client = import_module("dask.distributed").Client(n_workers=jobs, threads_per_worker=1)
+    except ImportError as error:
+        needed = {"ray": "ray", "dask": "dask[distributed]"}[backend]
+        raise ImportError(f"backend {backend!r} needs the package {needed}; loky needs nothing") from error
+    with client, joblib.parallel_config(backend):
+        yield

@@ -1,0 +1,321 @@
+"""One arm of a study, from seed to record."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import shutil
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import torch
+
+from transductor.configuration import to_plain
+from transductor.model import CheckpointError, SequenceModel, build, load, save
+from transductor.results import Record, environment, read_record
+from transductor.studies.hardened_column import hardened_column, write_portrait
+from transductor.studies.judging import judge
+from transductor.studies.study import Arm, Study
+from transductor.training import (
+    Trainer,
+    TrainingError,
+    TrainingPoint,
+    TrainingSettings,
+    fit_least_squares,
+    train_together,
+)
+from transductor.transitions import TransitionFamily
+
+__all__ = [
+    "DamagedRecordWarning",
+    "certificate_path",
+    "model_path",
+    "portrait_path",
+    "record_path",
+    "run_arm",
+    "run_settings",
+    "training_settings",
+]
+
+_CURVE_POINTS: Final = 100
+_CHECKPOINT_EVERY: Final = 500
+_SINGULAR: Final[type[Exception]] = torch.linalg.LinAlgError  # type: ignore[attr-defined]
+# Called with the number of steps done and how many there are.
+OnStep = Callable[[int, int], None]
+
+
+class DamagedRecordWarning(UserWarning):
+    """A record or a state that cannot be read; its run is done again."""
+
+
+def record_path(folder: Path, study: str, arm: str, seed: int) -> Path:
+    """Where the record of one run lies."""
+    return folder / study / arm / f"seed{seed}.json"
+
+
+def model_path(folder: Path, study: str, arm: str, seed: int) -> Path:
+    """Where the trained model of one run lies."""
+    return folder / "models" / study / arm / f"seed{seed}"
+
+
+def certificate_path(folder: Path, study: str, arm: str, seed: int) -> Path:
+    """Where the certificate of one run's hardened model lies."""
+    return folder / "certificates" / study / arm / f"seed{seed}.json"
+
+
+def portrait_path(folder: Path, study: str, arm: str) -> Path:
+    """Where the portrait of an arm's first model lies."""
+    return folder / "portraits" / study / f"{arm}.json"
+
+
+def run_settings(study: Study, arm: Arm, seed: int) -> dict[str, Any]:
+    """What a record is a record of: where this is equal, a run need not be done again."""
+    return {"study": study.name, "question": study.question, "arm": to_plain(arm), "seed": seed}
+
+
+def training_settings(arm: Arm, seed: int) -> dict[str, Any]:
+    """What a trained model comes from: where this is equal, it need not be trained again to be judged otherwise."""
+    parts = {"task": arm.task, "model": arm.model, "training": arm.training, "fit": arm.fit}
+    return {**{name: to_plain(part) for name, part in parts.items()}, "seed": seed}
+
+
+def run_arm(
+    study: Study,
+    arm: Arm,
+    seeds: Sequence[int],
+    folder: str | Path,
+    *,
+    device: str = "cpu",
+    on_step: OnStep | None = None,
+) -> list[Path]:
+    """Train and judge one arm for each seed, and write model and record of each; returns where the records are.
+
+    One seed alone keeps its state beside the records and goes on from it when it was interrupted, bit for bit.  Several
+    seeds are trained as one job.  A model that is there already, trained just so, is only judged.  A run that diverges
+    leaves a record that says so.
+    """
+    folder = Path(folder)
+    kept = {seed: run for seed in seeds if (run := _kept(study, arm, seed, folder, device)) is not None}
+    left = [seed for seed in seeds if seed not in kept]
+    runs = {**kept, **_trained(study, arm, left, folder, device, on_step)}
+    return [_judged(study, arm, seed, *runs[seed], folder, device) for seed in seeds]
+
+
+# A model and what is known of its training.
+_Run: TypeAlias = tuple[SequenceModel[Any], dict[str, Any]]
+
+
+def _trained(
+    study: Study, arm: Arm, seeds: Sequence[int], folder: Path, device: str, on_step: OnStep | None
+) -> dict[int, _Run]:
+    if len(seeds) > 1:
+        models = [_built(arm, seed, device) for seed in seeds]
+        began = time.perf_counter()
+        try:
+            histories = train_together(
+                models,
+                arm.task,
+                arm.training,
+                seeds,
+                None if on_step is None else lambda step: on_step(step, arm.training.steps),
+            )
+        except TrainingError:  # one of them; alone, the others are not harmed
+            pass
+        else:
+            seconds = time.perf_counter() - began
+            how = {"seconds": seconds, "together": len(seeds), "device": _device_name(device)}
+            return {
+                seed: _finished(study, arm, seed, model, points, folder, how)
+                for seed, model, points in zip(seeds, models, histories, strict=True)
+            }
+    return {seed: _trained_alone(study, arm, seed, folder, device, on_step) for seed in seeds}
+
+
+def _device_name(device: str) -> str:
+    return torch.cuda.get_device_name() if device.startswith("cuda") else "cpu"
+
+
+def _built(arm: Arm, seed: int, device: str) -> SequenceModel[Any]:
+    torch.manual_seed(seed)
+    model = build(arm.model)
+    assert isinstance(model, SequenceModel)
+    return model.to(device)
+
+
+def _trained_alone(study: Study, arm: Arm, seed: int, folder: Path, device: str, on_step: OnStep | None) -> _Run:
+    settings = replace(arm.training, seed=seed)
+    state = _state_folder(study, arm, seed, folder)
+    trainer = _trainer(arm, settings, state, device)
+    began, before = time.perf_counter(), trainer.step
+    failure = None
+    try:
+        trainer.run(
+            None if on_step is None else lambda point: on_step(point.step, settings.steps),
+            folder=state,
+            checkpoint_every=_CHECKPOINT_EVERY,
+        )
+    except TrainingError as error:
+        if isinstance(error.__cause__, OSError):  # a full disk is not the model's failure
+            raise
+        failure = str(error)
+    except (ValueError, _SINGULAR) as error:
+        if not _overflowed(trainer.model):
+            raise
+        failure = f"{error} at step {trainer.step + 1}; try a smaller learning_rate"
+    seconds = time.perf_counter() - began
+    how: dict[str, Any] = {"seconds": seconds, "together": 1, "device": _device_name(device)}
+    if before:
+        how["resumed_at"] = before
+    run = _finished(study, arm, seed, trainer.model, trainer.points, folder, how, failure)
+    shutil.rmtree(state, ignore_errors=True)
+    return run
+
+
+def _finished(
+    study: Study,
+    arm: Arm,
+    seed: int,
+    model: SequenceModel[Any],
+    points: Sequence[TrainingPoint],
+    folder: Path,
+    how: dict[str, Any],
+    failure: str | None = None,
+) -> _Run:
+    """The last touch, then model and history are written."""
+    known: dict[str, Any] = {"training": {**how, "failure": failure, "curve": _thinned(points)}}
+    if failure is None:
+        try:
+            known |= _last_touch(arm, seed, model)
+        except TrainingError as error:
+            known["training"]["failure"] = str(error)
+            return model, known
+        path = model_path(folder, study.name, arm.name, seed)
+        with _writing(path):
+            _history_path(path).unlink(missing_ok=True)  # it tells of another model from here on
+            try:
+                save(model, path)
+            except CheckpointError:  # what lies there is damaged, and was to be replaced anyway
+                shutil.rmtree(path)
+                save(model, path)
+            Record("training", training_settings(arm, seed), known).write(_history_path(path))
+    return model, known
+
+
+def _last_touch(arm: Arm, seed: int, model: SequenceModel[Any]) -> dict[str, Any]:
+    """Least squares, where the arm asks for it; a TrainingError if the model's numbers are none."""
+    if _overflowed(model):
+        raise TrainingError("the last step left weights or matrices that are not finite; try a smaller learning_rate")
+    if (fit := arm.fit) is None:
+        return {}
+    try:
+        found = fit_least_squares(
+            model, arm.task, length=fit.length, batch_size=fit.batch_size, steps=fit.steps, seed=seed
+        )
+    except (ValueError, _SINGULAR) as error:
+        raise TrainingError(f"least squares failed: {error}") from error
+    if not math.isfinite(found.before + found.after):
+        raise TrainingError(f"least squares failed: the error is {found.after} at length {fit.length}")
+    return {"fit": asdict(found)}
+
+
+@torch.no_grad()
+def _overflowed(model: SequenceModel[Any]) -> bool:
+    """Whether weights, or the matrices made of them, are beyond all numbers."""
+    families = [module for module in model.modules() if isinstance(module, TransitionFamily) and module.vocab_size]
+    return not (
+        all(bool(weight.isfinite().all()) for weight in model.parameters())
+        and all(bool(family.table().isfinite().all()) for family in families)
+    )
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """A full disk does not say for which file it has no room."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"{path} cannot be written: {error.strerror or error}; what was there is whole") from error
+
+
+def _history_path(model: Path) -> Path:
+    return model.with_name(f"{model.name}.json")
+
+
+def _kept(study: Study, arm: Arm, seed: int, folder: Path, device: str) -> _Run | None:
+    """The model of this run, if it was trained already and is whole."""
+    path = model_path(folder, study.name, arm.name, seed)
+    if not _history_path(path).exists():
+        return None
+    try:
+        history = read_record(_history_path(path))
+        if history.settings != training_settings(arm, seed):
+            return None
+        model = load(path, device=device)
+    except (ValueError, CheckpointError) as error:
+        warnings.warn(f"{error}; the model is trained again", DamagedRecordWarning, stacklevel=4)
+        return None
+    shutil.rmtree(_state_folder(study, arm, seed, folder), ignore_errors=True)  # if there was no time for it
+    return model, dict(history.measurements)
+
+
+def _state_folder(study: Study, arm: Arm, seed: int, folder: Path) -> Path:
+    """Where an unfinished run keeps its state; another run, by a single setting, has another place."""
+    settings = json.dumps(run_settings(study, arm, seed), sort_keys=True)
+    digest = hashlib.sha256(settings.encode()).hexdigest()[:12]
+    return folder / ".state" / study.name / arm.name / f"seed{seed}-{digest}"
+
+
+def _trainer(arm: Arm, settings: TrainingSettings, state: Path, device: str) -> Trainer:
+    """Where an interrupted run stands, if its state is whole; else its beginning."""
+    if (state / "training.json").exists():  # the last file that is written: without it there is no state yet
+        try:
+            return Trainer.resumed(state, device=device)
+        except CheckpointError as error:
+            warnings.warn(f"{error}; the run begins anew", DamagedRecordWarning, stacklevel=4)
+            shutil.rmtree(state, ignore_errors=True)
+    return Trainer(_built(arm, settings.seed, device), arm.task, settings)
+
+
+def _judged(
+    study: Study, arm: Arm, seed: int, model: SequenceModel[Any], known: dict[str, Any], folder: Path, device: str
+) -> Path:
+    began = time.perf_counter()
+    measurements: dict[str, Any] = {
+        "parameters": model.parameter_count(),
+        "chance": arm.task.chance,
+        **known,
+        "learned": None,
+        "hardened": None,
+    }
+    if known["training"]["failure"] is None:
+        trained = arm.training.length
+        measurements["learned"] = [
+            entry for probe in arm.probes for entry in judge(model, arm.task, probe, trained_length=trained, seed=seed)
+        ]
+        if arm.harden:
+            certificate = certificate_path(folder, study.name, arm.name, seed)
+            with _writing(certificate):
+                measurements |= hardened_column(model, arm, seed, certificate)
+            likeness = portrait_path(folder, study.name, arm.name)
+            if seed == study.seeds[0] and arm.task.output_kind == "class":
+                with _writing(likeness):
+                    write_portrait(model, arm, seed, likeness)
+    measurements["judging_seconds"] = round(time.perf_counter() - began, 2)
+    surroundings = {**environment(), "device": _device_name(device)}
+    path = record_path(folder, study.name, arm.name, seed)
+    record = Record(f"{study.name}/{arm.name}", run_settings(study, arm, seed), measurements, surroundings)
+    with _writing(path):
+        return record.write(path)
+
+
+def _thinned(points: Sequence[TrainingPoint]) -> list[list[float | None]]:
+    """Step, loss, accuracy: evenly spaced, the last included."""
+    every = max(1, len(points) // _CURVE_POINTS)
+    kept = [point for point in points if point.step % every == 0 or point is points[-1]]
+    return [[point.step, point.loss, None if point.accuracy != point.accuracy else point.accuracy] for point in kept]

@@ -1,0 +1,131 @@
+"""What a study is: arms that are trained, and what each of them is judged on.  Frozen values throughout."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from transductor.checks import check_positive, one_of
+from transductor.configuration import configuration
+from transductor.tasks import Task
+from transductor.training import TrainingSettings
+
+__all__ = ["COLUMNS", "Arm", "LeastSquaresFit", "Probe", "Study"]
+
+COLUMNS: Final = ("paper", "ours", "baseline")
+EVERY_FAMILY: Final = "every"
+
+
+@configuration
+@dataclass(frozen=True)
+class Probe:
+    """Inputs a trained model is judged on.
+
+    Args:
+        length: Tokens per sequence.
+        sequences: How many; adversarial families are single sequences.
+        bias: Of a random input, see :meth:`~transductor.tasks.Task.sample`.
+        family: The adversarial family of that name in place of random inputs, or ``"every"`` for all of them.
+        task: Another task than the model was trained on.
+    """
+
+    length: int
+    sequences: int = 64
+    bias: float | None = None
+    family: str | None = None
+    task: Task | None = None
+
+    def __post_init__(self) -> None:
+        check_positive("length", self.length)
+        check_positive("sequences", self.sequences)
+        if self.bias is not None and self.family is not None:
+            raise ValueError("bias must be None where an adversarial family is given")
+
+
+@configuration
+@dataclass(frozen=True)
+class LeastSquaresFit:
+    """A fit to one batch after training, see :func:`~transductor.training.fit_least_squares`."""
+
+    length: int
+    batch_size: int = 64
+    steps: int = 40
+
+
+@configuration
+@dataclass(frozen=True)
+class Arm:
+    """One model, trained one way, judged on several inputs.
+
+    Args:
+        name: Within the study; also the name of its folder.
+        column: ``"paper"`` (its recipe, nothing added), ``"ours"`` or ``"baseline"``.
+        task: What it learns.
+        model: A configuration that :func:`transductor.model.build` builds.
+        training: How.
+        probes: What it is judged on.
+        fit: Least squares after training, where labels are numbers.
+        harden: Whether the exact machine that the model approximates is judged too.
+    """
+
+    name: str
+    column: str
+    task: Task
+    model: Any
+    training: TrainingSettings
+    probes: tuple[Probe, ...]
+    fit: LeastSquaresFit | None = None
+    harden: bool = False
+
+    def __post_init__(self) -> None:
+        one_of("column", self.column, COLUMNS)
+        if not self.name or not self.name.replace("_", "").isalnum():
+            raise ValueError(f"name must be letters, digits and underscores; got {self.name!r}")
+        if not self.probes:
+            raise ValueError("probes must not be empty")
+        if self.fit is not None and self.task.output_kind != "real":
+            raise ValueError(f"fit must be None where labels are classes, as in {self.task.name}")
+
+    def shortened(self) -> Arm:
+        """The same in miniature, to see that all runs: a twentieth of the steps, inputs of at most 200 tokens.
+
+        Where training is on longer ones, inputs are as long; an odd length stays odd.
+        """
+        longest = max(200, self.training.length)
+        probes = [
+            replace(probe, length=min(probe.length, longest - (longest - probe.length) % 2), sequences=8)
+            for probe in self.probes
+        ]
+        steps = max(10, math.ceil(self.training.steps / 20))
+        training = replace(self.training, steps=steps, warmup=min(self.training.warmup, steps))
+        return replace(self, probes=tuple(dict.fromkeys(probes)), training=training)
+
+
+@configuration
+@dataclass(frozen=True)
+class Study:
+    """Arms that are compared.
+
+    Args:
+        name: The study's name everywhere: command, folder, figure.
+        question: What it asks, in one sentence.
+        arms: What is compared; names are distinct.
+        seeds: Each arm is trained once for each.
+    """
+
+    name: str
+    question: str
+    arms: tuple[Arm, ...]
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+
+    def __post_init__(self) -> None:
+        names = [arm.name for arm in self.arms]
+        if not names or len(set(names)) != len(names):
+            raise ValueError(f"arms must have distinct names, at least one; got {names}")
+        if not self.seeds or len(set(self.seeds)) != len(self.seeds):
+            raise ValueError(f"seeds must be distinct, at least one; got {self.seeds}")
+
+    def shortened(self) -> Study:
+        """One seed, every arm in miniature."""
+        return replace(self, arms=tuple(arm.shortened() for arm in self.arms), seeds=self.seeds[:1])

@@ -1,0 +1,228 @@
+"""The command line, as a person uses it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from transductor import BackboneConfig, RationalHead, StackedTransductor, Transformer, save
+from transductor.bench.model_cost import MODELS
+from transductor.cli import app
+from transductor.results import read_record
+from transductor.transitions import DenseTransitions, StochasticTransitions
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "160", "TERM": "dumb"})
+
+
+def test_demo_trains_compares_and_writes(tmp_path):
+    shown = invoke("demo", "--steps", "3", "--out", str(tmp_path), "--seeds", "2")
+    assert shown.exit_code == 0, shown.output
+    assert "Rational Transductor" in shown.output
+    assert "mean (min–max) of 2 seeds" in shown.output
+    record = read_record(tmp_path / "record.json")
+    assert record.settings["seeds"] == [0, 1]
+    for model in record.measurements["models"].values():
+        assert len(model["runs"]) == 2
+        for run in model["runs"]:
+            assert [point["step"] for point in run["training"]] == [3]
+            assert len(run["by_position"]) == 500
+    assert (tmp_path / "figure.png").read_bytes().startswith(PNG)
+    shown = invoke("info", str(tmp_path / "transductor"), "--config")
+    assert shown.exit_code == 0, shown.output
+    for words in ("26,277 parameters", "rational_head: orthogonal", "MᵀM = I", "64 multiply–adds a step", "yes"):
+        assert words in shown.output
+    assert '"kind": "TransductorConfig"' in shown.output
+
+
+def test_the_demo_is_matched_in_parameters():
+    from transductor.studies import DemoStudy
+
+    counts = [DemoStudy().build(name).parameter_count() for name in ("transductor", "transformer")]
+    assert abs(counts[0] / counts[1] - 1) < 0.03
+
+
+def test_two_equal_demos_record_identical_numbers(tmp_path):
+    for name in "ab":
+        assert invoke("demo", "--steps", "2", "--out", str(tmp_path / name)).exit_code == 0
+    first, second = (read_record(tmp_path / name / "record.json") for name in "ab")
+    assert first.measurements == second.measurements
+
+
+def test_an_interrupted_demo_writes_nothing(tmp_path, monkeypatch):
+    import transductor.studies
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(transductor.studies, "run_demo", interrupted)
+    shown = invoke("demo", "--out", str(tmp_path / "out"))
+    assert shown.exit_code == 130
+    assert "nothing was written" in shown.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_info_describes_every_head(tmp_path):
+    config = BackboneConfig(vocab_size=3, width=8, layers=2, attention_heads=2)
+    heads = [
+        RationalHead(DenseTransitions(vocab_size=3, state_dim=2)),
+        RationalHead(StochasticTransitions(feature_dim=8, state_dim=2)),
+    ]
+    shown = invoke("info", str(save(StackedTransductor(heads, config), tmp_path / "stack")))
+    assert "driven by 3 tokens" in shown.output
+    assert "driven by 8 features" in shown.output
+    assert "the family is unconstrained" in shown.output
+    assert "columns are distributions" in shown.output
+    assert "no rational head" in invoke("info", str(save(Transformer(config), tmp_path / "plain"))).output
+    assert "the head itself" in invoke("info", str(save(heads[0], tmp_path / "head"))).output
+
+
+def test_info_says_when_a_law_is_broken(tmp_path):
+    from transductor.model.card import model_card
+    from transductor.transitions import SignedCayleyTransitions
+
+    head = RationalHead(SignedCayleyTransitions(vocab_size=3, state_dim=2))
+    head.transitions.signs[1, 0] = 0.5
+    broken = [law for law in model_card(head).heads[0].laws if not law.holds]
+    assert [law.witness for law in broken] == ["symbol 1"]
+    shown = invoke("info", str(save(head, tmp_path / "head")))
+    assert "NO, symbol 1" in shown.output
+
+
+@pytest.mark.parametrize("content", [None, "", "{}", '{"format": "transductor-checkpoint"}'])
+def test_info_refuses_what_is_no_checkpoint(tmp_path, content):
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+    shown = invoke("info", str(tmp_path))
+    assert shown.exit_code == 1
+    assert "config.json" in shown.output
+    assert "Traceback" not in shown.output
+
+
+def test_info_refuses_truncated_weights(tmp_path):
+    folder = save(Transformer(BackboneConfig(vocab_size=2, width=8, attention_heads=2)), tmp_path / "model")
+    weights = folder / json.loads((folder / "config.json").read_text())["weights"]
+    weights.write_bytes(weights.read_bytes()[:50])
+    shown = invoke("info", str(folder))
+    assert shown.exit_code == 1
+    assert "truncated or altered" in shown.output
+
+
+def test_bad_options_are_refused_before_anything_is_trained(tmp_path):
+    (tmp_path / "file").write_text("")
+    for arguments, words in (
+        (("demo", "--steps", "0"), "--steps"),
+        (("demo", "--out", str(tmp_path / "file")), "is a file"),
+        (("demo", "--device", "abacus"), "cannot be used here"),
+        (("dance",), "dance"),
+    ):
+        shown = invoke(*arguments)
+        assert shown.exit_code == 2
+        assert words in shown.output
+    assert "0.1.0" in invoke("--version").output
+
+
+def test_bench_scan_checks_times_and_writes(tmp_path):
+    shown = invoke("bench", "scan", "--quick", "--device", "cpu", "--output", str(tmp_path))
+    assert shown.exit_code == 0, shown.output
+    for words in ("measured / floor", "Kogge–Stone", "peer / scan (auto)", "peak memory", "scan_cpu.json"):
+        assert words in shown.output
+    record = read_record(tmp_path / "scan_cpu.json")
+    assert record.settings["parts"] == ["lengths", "shapes"]
+    assert record.environment["versions"]["torch"]
+    assert (tmp_path / "scan_cpu.png").read_bytes().startswith(PNG)
+
+
+def test_bench_scan_refuses_to_time_what_is_wrong(tmp_path, monkeypatch):
+    from transductor.recurrence import BACKENDS
+
+    right = BACKENDS["chunked"]
+    monkeypatch.setitem(BACKENDS, "broken", lambda problem: 1.001 * right(problem))
+    shown = invoke("bench", "scan", "--quick", "--output", str(tmp_path / "out"))
+    assert shown.exit_code == 1
+    assert "broken is wrong at B=3" in shown.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_bench_model_compares_two_models(tmp_path):
+    shown = invoke("bench", "model", "--quick", "--device", "cpu", "--output", str(tmp_path))
+    assert shown.exit_code == 0, shown.output
+    assert "the head adds" in shown.output
+    assert list(read_record(tmp_path / "model_training_cpu.json").measurements["models"]) == list(MODELS)
+    assert len(read_record(tmp_path / "model_decoding_cpu.json").measurements["cells"]) == 2
+
+
+def test_an_interrupted_model_benchmark_writes_nothing(tmp_path, monkeypatch):
+    import transductor.bench
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(transductor.bench, "run_model_cost", interrupted)
+    shown = invoke("bench", "model", "--quick", "--output", str(tmp_path / "out"))
+    assert shown.exit_code == 130
+    assert "nothing was written" in shown.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupted_scan_benchmark_keeps_what_it_measured(tmp_path, monkeypatch):
+    import transductor.bench.latency as latency
+
+    cell, seen = latency._Run.cell, []
+
+    def interrupted(self, case, *given):
+        seen.append(case)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return cell(self, case, *given)
+
+    monkeypatch.setattr(latency._Run, "cell", interrupted)
+    shown = invoke("bench", "scan", "--quick", "--only", "lengths", "--device", "cpu", "--output", str(tmp_path))
+    assert shown.exit_code == 130
+    assert "what was measured is in" in shown.output
+    assert len(read_record(tmp_path / "scan_cpu.json").measurements["lengths"]) == 1
+
+
+def test_bench_options_are_refused_by_name():
+    for arguments, words in (
+        (("bench", "scan", "--only", "colours"), "lengths, shapes"),
+        (("bench", "model", "--only", "colours"), "training, decoding"),
+        (("bench", "scan", "--device", "abacus"), "auto, cpu or cuda"),
+        (("bench", "model", "--device", "abacus"), "auto, cpu or cuda"),
+    ):
+        shown = invoke(*arguments)
+        assert shown.exit_code == 2
+        assert words in shown.output
+
+
+def test_help_of_the_benchmarks_is_quick():
+    code = """
+import sys
+sys.argv = ["transductor", "bench", "scan", "--help"]
+from transductor.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+assert not {"torch", "numpy", "matplotlib"} & set(sys.modules)
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    for option in ("--device", "--quick", "--output", "--only"):
+        assert option in shown
+
+
+@pytest.mark.slow
+def test_the_demo_shows_what_the_readme_says(tmp_path):
+    assert invoke("demo", "--out", str(tmp_path)).exit_code == 0
+    models = read_record(tmp_path / "record.json").measurements["models"]
+    (transductor,), (transformer,) = (models[name]["runs"] for name in ("transductor", "transformer"))
+    assert [entry["every_position"] for entry in transductor["lengths"]] == [1.0] * 4
+    assert transformer["lengths"][0]["every_position"] > 0.9
+    assert 0.15 < transformer["lengths"][-1]["beyond"] < 0.25

@@ -1,0 +1,266 @@
+"""``transductor doctor``: right here; names what is wrong; what is missing is no fault."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from transductor.bench.workloads import Case, draw
+from transductor.cli import app
+from transductor.doctor import machine, self_check
+from transductor.doctor.machine import Package
+from transductor.kernels.cpu import scan as cpu
+from transductor.recurrence import BACKENDS
+from transductor.results import read_record
+
+HERE = ["reference", "kogge_stone", "chunked", *(["numba"] if cpu.available() else [])]
+FEW = (Case(2, 7, dim=5, bias=True, padded=True), Case(1, 9, dim=3, symbols=0, documents=3))
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["doctor", *map(str, arguments)], env={"COLUMNS": "200", "TERM": "dumb"})
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Small sizes: what is wrong is wrong at any."""
+    monkeypatch.setattr(self_check, "CASES", FEW)
+    monkeypatch.setattr(self_check, "TINY_CASES", FEW[:1])
+    monkeypatch.setattr(self_check, "_DIMENSIONS", (2,))
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+
+
+def test_everything_is_right_here(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    shown = invoke("--json", tmp_path / "doctor.json")
+    assert shown.exit_code == 0, shown.output
+    assert "✓ everything that can run here is right" in shown.output
+    assert re.search(rf"✓ torch +│ {re.escape(torch.__version__.split('+')[0])}", shown.output)
+    record = read_record(tmp_path / "doctor.json")
+    checks = record.measurements["checks"]
+    subjects = {check["subject"] for check in checks if check["device"] == "cpu"}
+    assert subjects == {*HERE, "Cayley map", "decoding", "checkpoint"}
+    assert all(check["fault"] == "" and check["error"] <= check["allowed"] for check in checks)
+    usable = {each["backend"] for each in record.measurements["scans"] if each["usable"] and each["device"] == "cpu"}
+    assert usable == set(HERE)
+    for name in HERE:
+        sizes = {check["case"] for check in checks if check["subject"] == name and check["device"] == "cpu"}
+        assert sizes == {str(case) for case in self_check.CASES}
+
+
+def test_the_sizes_are_awkward():
+    for what, wanted in (("time", {1, 7, 129, 1000}), ("dim", {2, 5, 32, 64}), ("dtype", {"float32", "bfloat16"})):
+        assert wanted <= {getattr(case, what) for case in self_check.CASES}
+    for what in ("bias", "padded", "documents"):
+        for symbols in (True, False):
+            assert any(getattr(case, what) and bool(case.symbols) == symbols for case in self_check.CASES), what
+
+
+@pytest.mark.parametrize("case", [case for case in self_check.CASES if case.padded], ids=str)
+def test_a_mask_hides_some_steps_and_leaves_some(case):
+    mask = draw(case, "cpu", 1).mask
+    assert mask.shape == (case.batch, case.time)
+    assert mask.any(1).all()
+    assert not mask.all()
+
+
+def forward_wrong(states):
+    return states * 1.01
+
+
+def gradient_wrong(states):
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, values):
+            return values.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return 1.01 * grad
+
+    return Wrong.apply(states)
+
+
+def nan(states):
+    return states + float("nan")
+
+
+def raising(states):
+    raise RuntimeError("launch failed")
+
+
+@pytest.mark.parametrize("backend", HERE)
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (forward_wrong, "states off by 1.0e-02, allowed "),
+        (gradient_wrong, "gradient of matrices off by 1.0e-02, allowed "),
+        (nan, "states off by nan, allowed "),
+        (raising, "RuntimeError: launch failed"),
+    ],
+)
+def test_a_wrong_backend_is_named(few, backend, change, named, monkeypatch, tmp_path):
+    right = BACKENDS[backend]
+    exact = self_check.outcome
+
+    def outcome(given, name, dtype):
+        """The judge is not touched, even where the loop is the one that is wrong."""
+        with monkeypatch.context() as untouched:
+            untouched.setitem(BACKENDS, backend, right)
+            return exact(given, name, dtype)
+
+    monkeypatch.setattr(self_check, "outcome", outcome)
+    monkeypatch.setitem(BACKENDS, backend, lambda problem: change(right(problem)) if problem.time else right(problem))
+    shown = invoke("--json", tmp_path / "doctor.json")
+    assert shown.exit_code == 1, shown.output
+    lines = [line for line in shown.output.splitlines() if line.startswith("✗")]
+    assert [line for line in lines if line.startswith(f"✗ {backend} on cpu is wrong at {FEW[0]}: {named}")], lines
+    others = set(HERE) - {backend}
+    assert not [line for line in lines if line.split()[1] in others], lines
+    faulty = {
+        check["subject"] for check in read_record(tmp_path / "doctor.json").measurements["checks"] if check["fault"]
+    }
+    assert backend in faulty
+    assert not faulty & others
+
+
+def test_a_wrong_gradient_of_one_operand_is_named(few, monkeypatch):
+    """Inside the kernels' own entry, beneath the registered operation."""
+    if not cpu.available():
+        pytest.skip("needs numba")
+    right = cpu.backward
+
+    def wrong(*operands, **options):
+        to_matrices, to_bias, to_initial = right(*operands, **options)
+        return to_matrices, to_bias, 1.01 * to_initial
+
+    monkeypatch.setattr(cpu, "backward", wrong)
+    shown = invoke()
+    assert shown.exit_code == 1
+    assert f"✗ numba on cpu is wrong at {FEW[0]}: gradient of initial_state off by 1.0e-02" in shown.output
+    assert "report it with the file of --json" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "subject"),
+    [("cayley_rotation", "matrices", "Cayley map"), ("load", "logits", "checkpoint")],
+)
+def test_what_is_not_a_scan_is_named_too(few, place, name, subject, monkeypatch):
+    right = getattr(self_check, place)
+
+    def wrong(*arguments, **options):
+        found = right(*arguments, **options)
+        if place == "cayley_rotation":
+            return found * 1.01
+        with torch.no_grad():
+            found.backbone.readout.bias.add_(1e-3)
+        return found
+
+    monkeypatch.setattr(self_check, place, wrong)
+    shown = invoke()
+    assert shown.exit_code == 1
+    assert f"✗ {subject} on cpu is wrong at " in shown.output
+    assert f"{name} off by" in shown.output
+
+
+@pytest.mark.parametrize("part", ["state", "terms"])
+def test_a_wrong_decoded_token_is_named(few, part, monkeypatch):
+    pytest.importorskip("triton")
+    right = self_check.TokenDecoder.__call__
+
+    def wrong(decoder, *operands):
+        state = right(decoder, *operands)
+        (state if part == "state" else decoder.terms).mul_(1.01)
+        return state
+
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setattr(self_check.TokenDecoder, "__call__", wrong)
+    shown = invoke()
+    assert shown.exit_code == 1
+    assert f"✗ decoded token on cpu is wrong at d=2: {part} off by 1.0e-02" in shown.output
+
+
+def test_a_stream_that_is_not_the_parallel_pass_is_named(few, monkeypatch):
+    right = self_check.RationalTransductor.advance
+    monkeypatch.setattr(
+        self_check.RationalTransductor,
+        "advance",
+        lambda *given, **options: (right(*given, **options)[0] + 0.01, right(*given, **options)[1]),
+    )
+    shown = invoke()
+    assert shown.exit_code == 1
+    assert "✗ decoding on cpu is wrong at 33 tokens, 1 at a time: logits off by" in shown.output
+
+
+def test_a_known_cause_comes_with_its_remedy(few, monkeypatch):
+    def broken(problem):
+        raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.")
+
+    monkeypatch.setitem(BACKENDS, "chunked", lambda problem: broken(problem) if problem.time else problem.initial)
+    shown = invoke()
+    assert shown.exit_code == 1
+    assert "install gcc" in shown.output
+    assert "report it" not in shown.output
+
+
+def test_missing_packages_are_no_fault(few, monkeypatch):
+    right = machine.metadata.version
+
+    def version(name):
+        if name in ("numba", "python-flint", "aalpy"):
+            raise machine.metadata.PackageNotFoundError(name)
+        return right(name)
+
+    monkeypatch.setattr(machine.metadata, "version", version)
+    monkeypatch.setattr(cpu, "_FOUND", False)
+    shown = invoke()
+    assert shown.exit_code == 0, shown.output
+    assert "– numba" in shown.output
+    assert "pip install 'transductor[cpu]'" in shown.output
+    assert "! numba is missing: pip install 'transductor[cpu]'. On a CPU the scan runs by plain torch" in shown.output
+    assert "pip install 'transductor[exact]'" in shown.output
+
+
+def test_what_is_too_old_is_said(few, monkeypatch):
+    old = [
+        Package("torch", "2.9.1+cpu", "", "2.11"),
+        Package("rich", None, "", "13.9"),
+        Package("triton", "3.10", "gpu", "3.6"),
+    ]
+    monkeypatch.setattr(machine, "packages", lambda: old)
+    shown = invoke()
+    assert shown.exit_code == 0
+    assert "! torch 2.9.1+cpu is older than 2.11: pip install -U torch" in shown.output
+    assert "! rich is missing: pip install rich" in shown.output
+    assert "✓ triton" in shown.output
+
+
+def test_run_from_a_folder_of_sources_it_reads_the_project_file(monkeypatch):
+    def absent(name):
+        raise machine.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(machine.metadata, "requires", absent)
+    found = {package.name: package for package in machine.packages()}
+    assert found["torch"].extra == ""
+    assert found["numba"].extra == "cpu"
+    assert found["onnxruntime"].extra == "onnx"
+    assert "pytest" not in found
+
+
+def test_torch_that_cannot_be_imported_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    shown = invoke()
+    assert shown.exit_code == 1
+    assert "error: torch cannot be imported" in shown.output
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+def test_compiled_too(few):
+    shown = invoke("--compile")
+    assert shown.exit_code == 0, shown.output
+    assert "✓ torch.compile" in shown.output
