@@ -11,17 +11,6 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-__all__ = [
-    "LAW_TOLERANCE",
-    "VALUE_TOLERANCE",
-    "check_positive",
-    "check_token_ids",
-    "one_of",
-    "readable",
-    "vmapped",
-    "working_dtype",
-]
-
 # One table for the whole project.  Values: relative to the largest entry compared, for sums over
 # T <= 1000 steps.  float16 and bfloat16 are accumulated in float32, so only the last rounding shows.
 VALUE_TOLERANCE: dict[torch.dtype, float] = {

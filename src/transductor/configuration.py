@@ -12,8 +12,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
-__all__ = ["ConfigurationError", "configuration", "from_json", "from_plain", "to_json", "to_plain"]
-
 _T = TypeVar("_T")
 _KINDS: dict[str, type] = {}
 

@@ -12,18 +12,6 @@ from torch.nn import functional
 
 from transductor.checks import one_of
 
-__all__ = [
-    "INJECTIONS",
-    "DeepInjection",
-    "Inject",
-    "Injection",
-    "InputInjection",
-    "NoInjection",
-    "build_injection",
-    "is_bare",
-]
-
-
 # Up to this many tokens without gradient are decoding: launches cost more than arithmetic and room.
 _FEW = 4
 

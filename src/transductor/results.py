@@ -17,8 +17,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Certificate", "Record", "environment", "read_record", "write_atomically"]
-
 
 @dataclass(frozen=True)
 class Certificate:

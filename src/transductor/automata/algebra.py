@@ -14,27 +14,6 @@ import numpy as np
 from transductor.automata.weighted import Symbol, WeightedAutomaton, Word
 from transductor.automata.weights import Array, Weights, weights_named
 
-__all__ = [
-    "all_words",
-    "cascaded",
-    "cauchy_product",
-    "difference",
-    "extended",
-    "hadamard_product",
-    "left_quotient",
-    "only_word",
-    "power",
-    "renamed",
-    "restricted",
-    "reversed_series",
-    "right_quotient",
-    "scaled",
-    "shuffle_product",
-    "starred",
-    "sum_of",
-    "zero_series",
-]
-
 
 def zero_series(alphabet: Sequence[Symbol], weights: str | Weights = "rational") -> WeightedAutomaton:
     """0 on every word: no states."""

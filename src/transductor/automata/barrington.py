@@ -20,19 +20,6 @@ from transductor.automata.decomposition.permutation_groups import Permutation, c
 from transductor.automata.finite_automata import DFA
 from transductor.automata.logic.formula_text import FormulaError, Reader, chained
 
-__all__ = [
-    "BooleanFormula",
-    "Constant",
-    "Gate",
-    "Instruction",
-    "Negation",
-    "PermutationProgram",
-    "Variable",
-    "boolean_formula",
-    "evaluated",
-    "permutation_program",
-]
-
 IDENTITY: Permutation = (0, 1, 2, 3, 4)
 CYCLE: Permutation = (1, 2, 3, 4, 0)
 CONSTANTS = {"0": False, "1": True, "false": False, "true": True}

@@ -10,8 +10,6 @@ from transductor.automata.finite_automata import DFA, NFA, weights01
 from transductor.automata.reduction import Equivalence
 from transductor.automata.weighted import WeightedAutomaton
 
-__all__ = ["as_dfa", "deterministic", "from_dfa", "separated"]
-
 
 def as_dfa(automaton: WeightedAutomaton) -> DFA:
     """The words of weight True, as a minimal DFA."""

@@ -26,8 +26,6 @@ from transductor.automata.modular import (
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import Array
 
-__all__ = ["Closure", "IntegerForm", "forward_closure", "integer_form", "reachable_words"]
-
 
 @dataclass(frozen=True)
 class IntegerForm:

@@ -23,8 +23,6 @@ from transductor.automata.formats.labels import arc_label, weight_label
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.results import write_atomically
 
-__all__ = ["MAX_STATES", "TooLargeToDrawError", "draw", "svg"]
-
 MAX_STATES: Final = 60
 _SUFFIXES: Final = (".svg", ".png", ".pdf", ".dot")
 _SECONDS: Final = 15

@@ -15,27 +15,6 @@ from numpy.typing import NDArray
 
 from transductor.automata.finite_automata import DFA, NFA, Symbol
 
-__all__ = [
-    "Equivalence",
-    "complemented",
-    "concatenated",
-    "determinised",
-    "equivalent",
-    "intersected",
-    "inverse_image",
-    "is_empty",
-    "is_universal",
-    "minimised",
-    "projected",
-    "reversed_language",
-    "separating_word",
-    "shortest_word",
-    "starred",
-    "subtracted",
-    "symmetric_difference",
-    "united",
-]
-
 Integers = NDArray[np.int64]
 Truths = NDArray[np.bool_]
 Edges = set[tuple[int, Symbol | None, int]]

@@ -15,8 +15,6 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DFA", "NFA", "Symbol", "Word", "weights01"]
-
 Symbol: TypeAlias = Hashable
 Word: TypeAlias = Sequence[Symbol]
 

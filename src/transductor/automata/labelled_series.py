@@ -11,8 +11,6 @@ from transductor.automata.finite_automata import DFA
 from transductor.automata.moore import IGNORED, MooreMachine
 from transductor.automata.weighted import WeightedAutomaton
 
-__all__ = ["labels_of_series", "series_of_labels"]
-
 
 def series_of_labels(machine: MooreMachine, alphabet: Sequence[Hashable] | None = None) -> WeightedAutomaton:
     """The automaton whose value on a word is the machine's label, ``IGNORED`` included; letters are numbers if unnamed.

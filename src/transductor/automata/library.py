@@ -25,8 +25,6 @@ from transductor.automata.decomposition.permutation_groups import composed
 from transductor.automata.finite_automata import DFA
 from transductor.automata.weighted import Symbol, WeightedAutomaton
 
-__all__ = ["LIBRARY", "NamedMachine", "machine", "machines"]
-
 Law = Callable[[Sequence[Any]], Any]
 Permutation = tuple[int, ...]
 

@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from transductor.automata.weights import Array
 
-__all__ = ["Residues", "combined", "primes", "product", "reconstructed", "reduced_residues", "solved"]
-
 Residues = npt.NDArray[np.int64]
 
 

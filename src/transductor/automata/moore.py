@@ -14,8 +14,6 @@ from transductor.automata.finite_automata import DFA
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["IGNORED", "MooreMachine"]
-
 # A position without a label; the value that cross entropy skips unless told otherwise.
 IGNORED: Final = -100
 

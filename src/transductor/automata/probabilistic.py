@@ -12,17 +12,6 @@ import numpy as np
 from transductor.automata.weighted import Symbol, WeightedAutomaton, Word
 from transductor.automata.weights import Array
 
-__all__ = [
-    "SmoothedModel",
-    "is_probabilistic",
-    "log_likelihood",
-    "perplexity",
-    "random_probabilistic",
-    "sampled",
-    "smoothed",
-    "unigram",
-]
-
 _ROUNDS = 1000
 
 

@@ -14,8 +14,6 @@ from transductor.automata.closure import IntegerForm, forward_closure, integer_f
 from transductor.automata.weighted import Symbol, WeightedAutomaton
 from transductor.automata.weights import Array
 
-__all__ = ["Equivalence", "RankWarning", "Reduction", "equivalent", "minimised", "rank", "reduced"]
-
 _TOLERANCE = 1e-9
 
 

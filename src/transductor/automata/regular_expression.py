@@ -17,8 +17,6 @@ from typing import Any
 from transductor.automata.finite_algebra import determinised, inverse_image, minimised
 from transductor.automata.finite_automata import DFA, NFA
 
-__all__ = ["RegexNotRegular", "regex"]
-
 _parser: Any = importlib.import_module("re._parser")
 _compiler: Any = importlib.import_module("re._compiler")
 _constants: Any = importlib.import_module("re._constants")

@@ -11,8 +11,6 @@ from transductor.automata.finite_automata import DFA
 from transductor.automata.library import LIBRARY, machine
 from transductor.automata.weighted import WeightedAutomaton
 
-__all__ = ["SOURCES", "automaton_from", "language_of"]
-
 SOURCES = "a file, regex:PATTERN, mso:FORMULA, wmso:FORMULA, or a named machine such as parity or counter:5"
 
 

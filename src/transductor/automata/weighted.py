@@ -10,8 +10,6 @@ import numpy as np
 
 from transductor.automata.weights import Array, Weights, weights_named
 
-__all__ = ["Symbol", "WeightedAutomaton", "Word"]
-
 Symbol: TypeAlias = Hashable
 Word: TypeAlias = Sequence[Hashable]
 

@@ -11,8 +11,6 @@ from typing import Any, Final, final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["WEIGHTS", "Array", "Weights", "weights_named"]
-
 Array = npt.NDArray[Any]
 
 

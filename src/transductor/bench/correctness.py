@@ -13,8 +13,6 @@ from torch import Tensor
 from transductor.bench.peers import Contender, library
 from transductor.bench.workloads import Case, Operands, draw
 
-__all__ = ["Judge", "WrongResult", "bounds_of", "one_line", "outcome", "relative_error"]
-
 # Relative error by norm, of states and of gradients.  Plain torch sums in float32 all the way.
 BOUNDS = {"float32": (1e-5, 1e-4), "bfloat16": (1e-2, 2e-2), "float64": (1e-11, 1e-10)}
 PLAIN, PLAIN_BOUNDS = ("chunked", "kogge_stone backend", "reference"), (1e-4, 1e-4)

@@ -10,8 +10,6 @@ import torch
 
 from transductor.recurrence import scan
 
-__all__ = ["PeakMemory", "available_bytes", "device_peak", "scan_memory"]
-
 STATUS = Path("/proc/self/status")
 
 

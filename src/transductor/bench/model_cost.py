@@ -22,8 +22,6 @@ from transductor.model import BackboneConfig, RationalTransductor, SequenceModel
 from transductor.results import Record, environment
 from transductor.transitions import FamilySpec, OrthogonalTransitions, build_family
 
-__all__ = ["MODELS", "PARTS", "ModelCostStudy", "run_model_cost"]
-
 MODELS = ("transformer", "transductor")
 PARTS = ("training", "decoding")
 

@@ -19,8 +19,6 @@ from torch.nn import functional as F
 from transductor.bench.workloads import Case, Operands
 from transductor.recurrence import BACKENDS, scan
 
-__all__ = ["BoundCall", "Contender", "Unavailable", "contenders", "library", "unraced"]
-
 
 class Unavailable(RuntimeError):
     """A peer that cannot run here; the message is the reason."""

@@ -16,8 +16,6 @@ from torch import Tensor
 
 from transductor.bench.workloads import Ceilings
 
-__all__ = ["Stopwatch", "call_time", "full_float32", "measured_ceilings", "quiet_collector", "stopwatch", "take_turns"]
-
 Call = Callable[[], Any]
 Key = TypeVar("Key")
 

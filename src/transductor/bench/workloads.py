@@ -10,8 +10,6 @@ from torch import Tensor
 from transductor.checks import check_positive, one_of
 from transductor.configuration import configuration
 
-__all__ = ["ACTS", "DTYPES", "Case", "Ceilings", "Floor", "Operands", "draw", "floor_of"]
-
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 ACTS = ("forward", "forward_backward")
 

@@ -13,8 +13,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["UNIT", "Array", "Ball", "gamma", "is_positive", "ordered_product", "power_above", "sum_above", "upper"]
-
 Array = NDArray[Any]
 
 UNIT: Final = 2.0**-53

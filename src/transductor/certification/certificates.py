@@ -23,8 +23,6 @@ from transductor.certification.replay import Blocks, spelled
 from transductor.certification.subjects import Subject, subject_of
 from transductor.results import write_atomically
 
-__all__ = ["AgreementCertificate", "CertificateError", "Evidence", "Question", "check_certificate", "read_certificate"]
-
 FORMAT: Final = "transductor-certificate"
 VERSION: Final = 1
 About = Literal["labels", "model", "head", "series"]

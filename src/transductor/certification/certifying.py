@@ -19,8 +19,6 @@ from transductor.certification.subjects import Subject, subject_of
 from transductor.certification.verdicts import judged, model_logits, refutes, shows_the_difference
 from transductor.checks import check_positive
 
-__all__ = ["certify"]
-
 
 def certify(
     model_or_head: Any,

@@ -17,8 +17,6 @@ from transductor.certification.balls import Array
 from transductor.certification.reachability import Graph
 from transductor.certification.subjects import Subject
 
-__all__ = ["Answers", "separating_word"]
-
 # Tokens (B, T) to labels (B, T), by the model itself.
 Answers = Callable[[Array], Array]
 Word = tuple[int, ...]

@@ -25,8 +25,6 @@ from transductor.certification.norms import Atoms, Norm
 from transductor.certification.reachability import Graph
 from transductor.certification.subjects import RANGES, UNITS, Subject
 
-__all__ = ["Bound", "Demands", "bounded", "enumerated", "nearest_demands", "readout_demands"]
-
 _MOST_CLIMBED: Final = 128  # nodes of which the worst word is followed one by one
 _MOST_DEMANDS: Final = 400_000
 _MOST_WORDS: Final = 4096  # of one length that are all followed, and

@@ -16,8 +16,6 @@ import numpy as np
 
 from transductor.certification.balls import Array, Ball, gamma, is_positive, ordered_product, sum_above, upper
 
-__all__ = ["Atoms", "Ellipsoid", "Euclidean", "Largest", "Norm", "NormError", "Sum", "spectral_above"]
-
 # Squares of growths that are tried: near 1 from both sides, then powers of two.
 _NEAR_ONE: Final = [2.0**-j for j in range(2, 46)]
 _GROWTHS: Final = [0.0625, 0.25, 0.5, *(1 - x for x in _NEAR_ONE), *(1 + x for x in reversed(_NEAR_ONE))]

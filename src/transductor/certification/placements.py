@@ -19,8 +19,6 @@ from transductor.certification.norms import Atoms, Ellipsoid, Euclidean, Largest
 from transductor.certification.reachability import Graph, product_graph, refined_graph
 from transductor.certification.subjects import Subject
 
-__all__ = ["Placement", "demands_at", "norm_of", "placed"]
-
 _STEPS: Final = 300
 _MOST_CLUSTERS: Final = 512
 

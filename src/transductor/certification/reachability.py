@@ -12,8 +12,6 @@ from transductor.automata.moore import MooreMachine
 from transductor.certification.balls import Array
 from transductor.certification.subjects import Subject
 
-__all__ = ["Exactness", "Graph", "TooMany", "exact_run", "exactness", "product_graph", "refined_graph"]
-
 _MOST_NODES: Final = 200_000
 _MOST_PRODUCTS: Final = 4_000_000  # entries of all elements of a semigroup of matrices
 

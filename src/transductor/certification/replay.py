@@ -14,8 +14,6 @@ import numpy as np
 from transductor.certification.balls import Array
 from transductor.certification.subjects import Subject
 
-__all__ = ["Blocks", "as_blocks", "logits_of", "spelled", "states_after"]
-
 Blocks = tuple[tuple[tuple[int, ...], int], ...]
 
 _LONGEST_PERIOD = 12

@@ -23,8 +23,6 @@ from transductor.certification.balls import Array, gamma, power_above, sum_above
 from transductor.certification.reachability import exactness
 from transductor.certification.subjects import RANGES, UNITS, Subject
 
-__all__ = ["SeriesFacts", "head_series", "series_facts"]
-
 _MOST_WORDS = 512
 _MANTISSAS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 

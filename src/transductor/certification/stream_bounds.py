@@ -22,8 +22,6 @@ from transductor.model import RationalTransductor
 from transductor.model.attention import NoAttention
 from transductor.model.positions import NoPositions
 
-__all__ = ["STREAM_ASSUMPTIONS", "stream_logits", "stream_tensors"]
-
 STREAM_ASSUMPTIONS: Final = (
     "linear maps of the stream are sums of products in any order, fused or not, in the precision stated (no TF32)",
     "layer norms compute mean and variance to the rounding of sums of absolute values and of squares; GELU is within 8 "

@@ -15,8 +15,6 @@ from transductor.checks import working_dtype
 from transductor.heads import LookbackHead, RationalHead
 from transductor.model import RationalReadout, RationalTransductor
 
-__all__ = ["RANGES", "UNITS", "Subject", "array_of", "linear_of", "subject_of"]
-
 # Half the distance from 1 to the next number: the relative error of one operation.
 UNITS: Final = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 # Up to here, and down to its inverse, no sum or product of a few numbers leaves the range of the format.

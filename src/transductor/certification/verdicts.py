@@ -25,8 +25,6 @@ from transductor.certification.stream_bounds import STREAM_ASSUMPTIONS, stream_l
 from transductor.certification.subjects import Subject, linear_of
 from transductor.heads import RationalHead
 
-__all__ = ["judged", "model_logits", "refutes", "right_label", "shows_the_difference"]
-
 _STATED: Final = "the scan multiplies the table whose digest is given, in {dtype}"
 _ANY_ORDER: Final = (
     "its products are associated and summed in any order, fused or not, each operation rounding to nearest (no TF32)"

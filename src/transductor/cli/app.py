@@ -21,8 +21,6 @@ from transductor.cli.training import evaluate, predict, train
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["app", "main"]
-
 app = typer.Typer(
     name="transductor",
     help="Rational Transductors: a Transformer with a weighted automaton as its second stream.",

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from transductor.automata.weighted import WeightedAutomaton
 
-__all__ = ["automaton"]
-
 automaton = typer.Typer(
     help="Weighted automata: show, convert, minimise, compare, learn, decompose, draw.", no_args_is_help=True
 )

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from transductor.doctor.machine import Package
     from transductor.doctor.self_check import Check
 
-__all__ = ["doctor"]
-
 _SHOWN = 5
 _REMEDIES = {
     "C compiler": "Triton compiles a launcher in C: install gcc, or name a compiler in the variable CC",

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from transductor.automata import DFA, MooreMachine, WeightedAutomaton
     from transductor.certification import AgreementCertificate
 
-__all__ = ["certify", "compile_automaton", "extract", "harden", "look"]
-
 _SOURCE = (
     "A file (.json .att .txt .fst .dot .jff), regex:PATTERN, mso:FORMULA, wmso:FORMULA, task:NAME, or a name: "
     "see `transductor automaton list`."

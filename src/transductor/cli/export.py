@@ -9,8 +9,6 @@ import typer
 
 from transductor.cli.refusals import refusals
 
-__all__ = ["export"]
-
 
 def export(
     model: Annotated[Path, typer.Argument(help="A folder written by transductor.save.", show_default=False)],

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 
 import typer
 
-__all__ = ["chosen_device", "refusals"]
-
 
 @contextmanager
 def refusals(*kinds: type[Exception]) -> Iterator[None]:

@@ -14,8 +14,6 @@ from transductor.cli.refusals import chosen_device, refusals
 if TYPE_CHECKING:
     from transductor.studies import Study
 
-__all__ = ["report", "reproduce"]
-
 _FOLDER = Path("runs/reproduce")
 _LATENCY = "latency"
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from transductor.tasks import Task
     from transductor.training import FileData, Score, Trainer
 
-__all__ = ["evaluate", "predict", "train"]
-
 _DATA = "One sequence per line, tokens between blanks; or .jsonl with tokens and label(s)."
 
 

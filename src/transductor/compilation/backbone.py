@@ -23,8 +23,6 @@ from transductor.model import (
 )
 from transductor.model.backbone import Backbone, Block
 
-__all__ = ["MARGIN", "Moments", "checked_backbone", "silence", "write_labels", "write_lookup"]
-
 # The logit of the right label less any other, at every position.
 MARGIN: Final = 8.0
 

@@ -32,8 +32,6 @@ from transductor.heads import LookbackHead
 from transductor.model import BackboneConfig, NoAttention, StackedTransductor
 from transductor.transitions import StochasticTransitions, TransitionFamily
 
-__all__ = ["compile_cascade"]
-
 # Coordinate tuples that are followed at most.
 _MOST_REACHED: Final = 1_000_000
 

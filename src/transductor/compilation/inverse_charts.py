@@ -26,8 +26,6 @@ from transductor.compilation.rotations import (
 )
 from transductor.transitions import FAMILIES, TransitionFamily
 
-__all__ = ["COMPILABLE", "LEAK", "compiled_family"]
-
 # What a letter loses to wrong states at temperature 1 when a stochastic head starts warm.
 LEAK: Final = 1e-4
 

@@ -24,8 +24,6 @@ from transductor.automata.reduction import minimised
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.checks import one_of
 
-__all__ = ["REALISATIONS", "Automaton", "CannotCompile", "Realisation", "mealy_merged", "realised"]
-
 Automaton: TypeAlias = DFA | NFA | MooreMachine | WeightedAutomaton
 Reals: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]

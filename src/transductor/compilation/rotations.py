@@ -14,16 +14,6 @@ import numpy as np
 
 from transductor.compilation.realisation import Reals
 
-__all__ = [
-    "cayley_preimage",
-    "exponential_preimage",
-    "has_half_turn",
-    "reflections_of",
-    "signs_without_half_turn",
-    "skew_numbers",
-    "squared_cayley_preimage",
-]
-
 # Below this sine an angle counts as 0 or π; below this length an axis is in its place.
 _TINY, _IN_PLACE = 1e-13, 1e-10
 

@@ -27,8 +27,6 @@ from transductor.heads import RationalHead
 from transductor.model import BackboneConfig, RationalTransductor
 from transductor.model.attention import Places
 
-__all__ = ["Cases", "transductor_of"]
-
 
 @dataclass(frozen=True)
 class Cases:

@@ -18,8 +18,6 @@ from transductor.doctor.self_check import why_unusable
 from transductor.recurrence import BACKENDS
 from transductor.results import environment
 
-__all__ = ["Package", "advice", "devices", "packages", "processors", "scans"]
-
 _FOR_DEVELOPERS: Final = "dev"
 _DRIVER: Final = Path("/proc/driver/nvidia/version")
 

@@ -29,8 +29,6 @@ from transductor.model import BackboneConfig, RationalTransductor, RotaryPositio
 from transductor.recurrence import BACKENDS, scan
 from transductor.transitions import OrthogonalTransitions
 
-__all__ = ["CASES", "TINY_CASES", "Check", "run_self_check", "why_unusable"]
-
 CASES: Final = (
     Case(2, 1, dim=2),
     Case(2, 1, dim=64, symbols=0, bias=True),

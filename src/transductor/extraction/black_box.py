@@ -22,8 +22,6 @@ from transductor.extraction.extracting import Extraction
 from transductor.extraction.observable_distance import sample_words
 from transductor.model import RationalReadout, RationalTransductor, SequenceModel
 
-__all__ = ["LearnedMachine", "extract_from_labels", "labelled"]
-
 # Tokens (B, T) to labels (B, T).
 Labels = Callable[[Tensor], Tensor]
 

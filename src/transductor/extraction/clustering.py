@@ -19,8 +19,6 @@ from transductor.extraction.observable_distance import (
     stepped,
 )
 
-__all__ = ["DidNotClose", "Search", "Walk", "walked"]
-
 _AT_ONCE = 4096  # successors, of which new states are chosen one by one
 _APART = 1e3  # between states that have no continuation in common, in units of a typical state
 _NOTHING = 1e-9  # a state shorter than this has no direction

@@ -26,16 +26,6 @@ from transductor.extraction.observable_distance import seen, seen_head
 from transductor.heads import LookbackHead, RationalHead
 from transductor.model import RationalReadout, RationalTransductor
 
-__all__ = [
-    "TOLERANCES",
-    "Extraction",
-    "GeneratedGroup",
-    "NoMachineNearby",
-    "extract",
-    "extract_head",
-    "generated_group",
-]
-
 # Radii tried, in units of a typical state; those that an earlier walk makes redundant are skipped.
 TOLERANCES: Final = (0.5, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.02, 0.005)
 

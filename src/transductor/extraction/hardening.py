@@ -21,8 +21,6 @@ from transductor.heads import LookbackHead, RationalHead
 from transductor.model import RationalReadout, RationalTransductor
 from transductor.transitions import DenseTransitions
 
-__all__ = ["Hardened", "harden", "machine_head"]
-
 ModelT = TypeVar("ModelT", RationalReadout, RationalTransductor)
 
 

@@ -13,8 +13,6 @@ from transductor.heads import LookbackHead
 from transductor.model import RationalReadout, RationalTransductor
 from transductor.model.base import layout
 
-__all__ = ["Judge"]
-
 # A label counts where it is ahead of the next by this share of the usual height of a label over the mean logit: where a
 # model was taught nothing its logits are close to one another, and their order means nothing.
 _DECIDED = 0.1

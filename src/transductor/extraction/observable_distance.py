@@ -17,19 +17,6 @@ from transductor.heads import RationalHead
 from transductor.model import RationalReadout, RationalTransductor
 from transductor.model.base import layout
 
-__all__ = [
-    "JUDGED_LENGTH",
-    "JUDGED_WORDS",
-    "Contexts",
-    "SeenHead",
-    "futures",
-    "prefixes",
-    "sample_words",
-    "seen",
-    "seen_head",
-    "stepped",
-]
-
 # Futures longer than this are not looked at, nor than the state has dimensions, after which nothing new can be seen.
 _HORIZON = 64
 _STILL = 1e-3  # where a further step ahead shows the same to this accuracy, so will all others

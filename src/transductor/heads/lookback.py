@@ -13,8 +13,6 @@ from transductor.recurrence import Stretches, past_along_time
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-__all__ = ["LookbackHead"]
-
 
 class LookbackHead(RationalHead):
     """``[h_t ; h_{t−1}]`` in place of ``h_t``; before the first token, ``h_0``.

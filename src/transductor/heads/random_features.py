@@ -7,8 +7,6 @@ from typing import Self
 from transductor.heads.rational import RationalHead
 from transductor.transitions import RandomTransitions, TransitionFamily
 
-__all__ = ["RandomFeatureHead"]
-
 
 class RandomFeatureHead(RationalHead):
     """Frozen Gaussian transitions and a frozen initial state: only what reads the states learns.

@@ -17,8 +17,6 @@ from transductor.transitions import FamilySpec, Stepper, TransitionFamily
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-__all__ = ["FEW_STEPS", "HeadConfig", "HeadState", "RationalHead"]
-
 # Up to this many steps, stepping is cheaper than setting up a scan.
 FEW_STEPS = 4
 

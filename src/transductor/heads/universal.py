@@ -7,8 +7,6 @@ from typing import Self
 from transductor.heads.rational import RationalHead
 from transductor.transitions import DirectSum, OrthogonalTransitions, StochasticTransitions, TransitionFamily
 
-__all__ = ["UniversalHead"]
-
 
 class UniversalHead(RationalHead):
     """Orthogonal ⊕ stochastic: infinite memory beside discrete switching, for tasks nobody has analysed yet.

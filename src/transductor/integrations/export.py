@@ -33,8 +33,6 @@ from transductor.model import LSTM, SequenceModel
 from transductor.recurrence import BACKENDS
 from transductor.results import Certificate, write_atomically
 
-__all__ = ["LENGTHS", "ExportError", "OnnxFile", "export_onnx", "export_program", "exported"]
-
 LENGTHS: Final = (1, 7, 64, 129, 1000)
 _LARGEST: Final = 2**31 - 2**20  # a protobuf is refused from 2 GiB on
 _EXAMPLE: Final = (3, 11)  # sizes of the batch that is traced; dimensions of 1 would be taken for constants

@@ -23,8 +23,6 @@ from transductor.model import (
 from transductor.recurrence import scan
 from transductor.transitions import DenseTransitions
 
-__all__ = ["Step", "Whole", "tabulated"]
-
 Run = Callable[[Sequence[Tensor]], tuple[Tensor, ...]]
 
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["translations"]
-
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """For every operation of ours that may stand in an exported graph, the function that writes it in ONNX."""

@@ -12,8 +12,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-__all__ = ["full_precision", "precise_product", "precise_spectral_norm"]
-
 
 def full_precision(device: torch.device) -> torch.autocast:
     """Autocast off: a rotation in bfloat16 is off by a hundredth."""

@@ -17,8 +17,6 @@ from torch import Tensor
 from transductor.kernels.gpu.cuts import LARGEST_STATE, TRITON_FOUND
 from transductor.kernels.precise import precise_product
 
-__all__ = ["cayley_rotation", "polished", "skew", "skew_dim"]
-
 
 def skew_dim(state_dim: int) -> int:
     """Free numbers of a skew-symmetric matrix: d(d−1)/2."""

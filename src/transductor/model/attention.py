@@ -19,17 +19,6 @@ from transductor.model.positions import Positions
 if TYPE_CHECKING:
     from transductor.model.time_parallel import EarlierRanks
 
-__all__ = [
-    "Attend",
-    "AttentionKind",
-    "CausalAttention",
-    "FullAttention",
-    "KeyValueCache",
-    "NoAttention",
-    "Places",
-    "SlidingWindow",
-]
-
 
 class AttentionKind:
     """Which earlier positions a position may look at."""

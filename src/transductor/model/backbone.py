@@ -30,8 +30,6 @@ from transductor.model.positions import (
     build_positions,
 )
 
-__all__ = ["Backbone", "BackboneConfig", "BackboneState", "Inject"]
-
 # Called before each layer with its number and the stream (B, T, W).
 Inject = Callable[[int, Tensor], Tensor]
 

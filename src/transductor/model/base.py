@@ -17,8 +17,6 @@ from transductor.recurrence import Stretches, check_offsets, mask_from_lengths
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-__all__ = ["Layout", "SequenceModel", "layout"]
-
 StateT = TypeVar("StateT")
 
 

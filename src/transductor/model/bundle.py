@@ -22,8 +22,6 @@ from torch import Tensor
 
 from transductor.results import write_atomically
 
-__all__ = ["Bundle", "CheckpointError"]
-
 
 class CheckpointError(ValueError):
     """A checkpoint that is missing, incomplete or damaged; the message names the file and the reason."""

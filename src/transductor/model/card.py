@@ -13,8 +13,6 @@ from transductor.model.base import SequenceModel
 from transductor.results import Certificate
 from transductor.transitions import FamilySpec, TransitionFamily, certify_laws
 
-__all__ = ["HeadCard", "ModelCard", "model_card"]
-
 
 @dataclass(frozen=True)
 class HeadCard:

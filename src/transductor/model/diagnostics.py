@@ -17,8 +17,6 @@ from transductor.model.backbone import Block
 from transductor.model.base import layout
 from transductor.model.transductor import RationalTransductor
 
-__all__ = ["ScoreTerms", "interaction_matrices", "score_terms"]
-
 
 @dataclass(frozen=True)
 class ScoreTerms:

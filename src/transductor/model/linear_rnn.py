@@ -14,8 +14,6 @@ from transductor.configuration import configuration
 from transductor.model.base import SequenceModel, layout
 from transductor.recurrence import scan
 
-__all__ = ["LinearRNN", "LinearRNNConfig", "LinearRNNState"]
-
 
 @configuration
 @dataclass(frozen=True)

@@ -12,8 +12,6 @@ from transductor.checks import check_positive
 from transductor.configuration import configuration
 from transductor.model.base import SequenceModel, layout
 
-__all__ = ["LSTM", "LSTMConfig", "LSTMState"]
-
 
 @configuration
 @dataclass(frozen=True)

@@ -17,17 +17,6 @@ from torch import Tensor, nn
 from transductor.checks import check_positive
 from transductor.configuration import configuration
 
-__all__ = [
-    "LearnedPositions",
-    "NoPositions",
-    "PositionScheme",
-    "Positions",
-    "RelativePositions",
-    "RotaryPositions",
-    "SinusoidalPositions",
-    "build_positions",
-]
-
 
 class PositionScheme:
     """A way to tell positions apart."""

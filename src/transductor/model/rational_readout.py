@@ -15,8 +15,6 @@ from transductor.model.base import SequenceModel, layout
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-__all__ = ["RationalReadout", "ReadoutConfig", "ReadoutState"]
-
 
 @configuration
 @dataclass(frozen=True)

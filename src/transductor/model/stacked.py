@@ -17,8 +17,6 @@ from transductor.model.base import Layout, SequenceModel, layout
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-__all__ = ["StackedConfig", "StackedState", "StackedTransductor"]
-
 
 @configuration
 @dataclass(frozen=True)

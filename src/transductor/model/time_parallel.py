@@ -15,8 +15,6 @@ from torch import Tensor
 from transductor.model.attention import FullAttention, KeyValueCache, Places, SlidingWindow
 from transductor.recurrence import Stretches, past_along_time
 
-__all__ = ["EarlierRanks", "past_mask"]
-
 
 @dataclass(frozen=True)
 class EarlierRanks:

@@ -16,8 +16,6 @@ from transductor.model.base import SequenceModel, layout
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-__all__ = ["RationalTransductor", "TransductorConfig", "TransductorState"]
-
 
 @configuration
 @dataclass(frozen=True)

@@ -12,8 +12,6 @@ from transductor.model.base import SequenceModel, layout
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-__all__ = ["Transformer"]
-
 
 @final
 class Transformer(SequenceModel[BackboneState]):

@@ -25,8 +25,6 @@ from transductor.heads import LookbackHead, RationalHead
 from transductor.model import RationalReadout, RationalTransductor
 from transductor.portraits.values import Drawn, Drift, Leak, Portrait, Trajectory
 
-__all__ = ["portrait"]
-
 _WORDS: Final = 16
 _WALKED: Final = 300  # letters of the word whose trajectory is drawn
 _LENGTHS: Final = 48  # at which drift is told

@@ -9,8 +9,6 @@ from typing import Any
 
 from transductor.results import write_atomically
 
-__all__ = ["Drawn", "Drift", "Leak", "Portrait", "Trajectory", "read_portrait"]
-
 
 @dataclass(frozen=True)
 class Drawn:

@@ -9,8 +9,6 @@ from transductor.checks import check_token_ids, readable, working_dtype
 from transductor.recurrence.problem import Problem
 from transductor.recurrence.semirings import Semiring
 
-__all__ = ["check_offsets", "check_tensor", "checked_problem", "mask_from_lengths"]
-
 
 def checked_problem(
     transitions: Tensor,

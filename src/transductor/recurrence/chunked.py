@@ -25,8 +25,6 @@ from transductor.recurrence.problem import Problem, folded
 from transductor.recurrence.reference import reference
 from transductor.recurrence.semirings import SEMIRINGS, Semiring
 
-__all__ = ["affine_product", "backward", "chunked", "forward", "then"]
-
 REAL = SEMIRINGS["real"]
 
 

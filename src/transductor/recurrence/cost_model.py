@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-__all__ = ["Plan", "kogge_stone_microseconds", "plan_chunks"]
-
 # Microseconds, measured on a two-core server in 2026; only their ratios matter.  A torch call from Python; one
 # multiply–add in a batched product of small matrices, in a gathered matrix–vector product, in a wide
 # product; one number copied to fresh memory.

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from transductor.recurrence.semirings import Semiring
 
-__all__ = ["matvec_by_token", "outer_by_token"]
-
 # Rows handled at a time: the working set is this many d-vectors, whatever the length of the input.
 _BLOCK = 1 << 14
 

@@ -13,8 +13,6 @@ from transductor.recurrence.problem import Problem, folded
 from transductor.recurrence.reference import reference
 from transductor.recurrence.semirings import Semiring
 
-__all__ = ["combine", "kogge_stone"]
-
 
 def combine(
     semiring: Semiring, earlier: tuple[Tensor, Tensor | None], later: tuple[Tensor, Tensor | None]

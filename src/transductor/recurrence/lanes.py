@@ -13,8 +13,6 @@ from torch import Tensor
 
 from transductor.recurrence.semirings import Semiring
 
-__all__ = ["DenseLanes", "Lanes", "TokenLanes", "from_lanes", "to_lanes"]
-
 # Up to this many columns, one product with all V matrices and a pick beats gathering a matrix per lane.
 _WIDE = 512
 

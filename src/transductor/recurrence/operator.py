@@ -19,8 +19,6 @@ from transductor.recurrence.overflow import all_finite
 from transductor.recurrence.problem import Problem, documents, folded
 from transductor.recurrence.reference import reference
 
-__all__ = ["kernel_scan"]
-
 
 def kernel_scan(problem: Problem, engine: str) -> Tensor:
     """All states ``(B, T, D)`` by the kernels of ``engine``, which knows masks and documents if it is "triton"."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["all_finite"]
-
 
 def all_finite(values: Tensor) -> bool:
     """One reduction: a finite sum has only finite terms.

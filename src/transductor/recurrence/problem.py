@@ -10,8 +10,6 @@ from torch import Tensor
 from transductor.recurrence.grouped import matvec_by_token
 from transductor.recurrence.semirings import SEMIRINGS, Semiring
 
-__all__ = ["Problem", "documents", "folded"]
-
 
 @dataclass(frozen=True)
 class Problem:

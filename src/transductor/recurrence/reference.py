@@ -7,8 +7,6 @@ from torch import Tensor
 
 from transductor.recurrence.problem import Problem
 
-__all__ = ["reference"]
-
 
 def reference(problem: Problem) -> Tensor:
     """All states ``(B, T, D)``: one matrix applied to one vector per step and batch row."""

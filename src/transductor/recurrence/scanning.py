@@ -23,8 +23,6 @@ from transductor.recurrence.problem import Problem
 from transductor.recurrence.reference import reference
 from transductor.recurrence.semirings import SEMIRINGS
 
-__all__ = ["BACKENDS", "scan", "solved"]
-
 BACKENDS: Final[dict[str, Callable[[Problem], Tensor]]] = {
     "reference": reference,
     "kogge_stone": kogge_stone,

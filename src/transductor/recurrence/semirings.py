@@ -8,8 +8,6 @@ from typing import Final, final
 import torch
 from torch import Tensor
 
-__all__ = ["SEMIRINGS", "Semiring"]
-
 
 class Semiring(ABC):
     """What the scan needs of an arithmetic: addition, a matrix product, and the derivative of one path.

@@ -30,8 +30,6 @@ from transductor.recurrence.shards import Stretches, gathered
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-__all__ = ["sequence_parallel_scan"]
-
 
 def sequence_parallel_scan(
     transitions: Tensor,

@@ -19,8 +19,6 @@ from transductor.recurrence.arguments import mask_from_lengths
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-__all__ = ["Stretches", "gathered", "past_along_time"]
-
 
 @dataclass(frozen=True)
 class Stretches:

@@ -11,8 +11,6 @@ from rich.text import Text
 if TYPE_CHECKING:
     from transductor.model.card import ModelCard
 
-__all__ = ["card_view"]
-
 
 def card_view(card: ModelCard) -> Group:
     """Parameters, families, laws as measured, cost of one step."""

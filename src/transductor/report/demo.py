@@ -15,8 +15,6 @@ from rich.table import Table
 from transductor.report.style import COLOURS, LABELS, save_figure, smoothed, spread
 from transductor.results import Record
 
-__all__ = ["demo_figure", "demo_table"]
-
 
 def demo_table(record: Record) -> Table:
     """Accuracy by length and model; every position counts."""

@@ -18,8 +18,6 @@ from rich.text import Text
 from transductor.report.style import save_figure
 from transductor.results import Record
 
-__all__ = ["latency_figure", "latency_tables"]
-
 ACTS = {"forward": "forward", "forward_backward": "forward + backward"}
 LABELS = {
     "auto": "scan (auto)",

@@ -12,8 +12,6 @@ from rich.text import Text
 from transductor.report.style import LABELS
 from transductor.results import Record
 
-__all__ = ["model_cost_tables"]
-
 
 def model_cost_tables(*records: Record) -> Group:
     """What the head adds, in per cent, to a training step, its memory, and a decoded token."""

@@ -25,8 +25,6 @@ from transductor.results import write_atomically
 if TYPE_CHECKING:
     from transductor.portraits.values import Portrait
 
-__all__ = ["portrait_figure"]
-
 _DOTS_PER_INCH: Final = 120
 _MOST_BARS: Final = 24
 _LETTER_COLOURS: Final = ("#1f5fbf", "#d1495b", "#35a06b", "#ee9b3a", "#7b52ab", "#35b0ab")

@@ -16,8 +16,6 @@ from matplotlib.ticker import MaxNLocator
 if TYPE_CHECKING:
     from transductor.portraits.values import Drawn
 
-__all__ = ["draw_machine", "draw_table", "short", "state_colours"]
-
 MOST_STATES: Final = 10
 MOST_ARROWS: Final = 30
 _EIGHT: Final = ("#1f5fbf", "#d1495b", "#35a06b", "#ee9b3a", "#7b52ab", "#35b0ab", "#8c6d46", "#e58fb1")

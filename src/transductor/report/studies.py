@@ -18,8 +18,6 @@ from transductor.report.study_sheets import study_sheets
 from transductor.report.style import save_figure
 from transductor.results import write_atomically
 
-__all__ = ["study_report", "study_tables"]
-
 _CELLS = "A cell is the mean over seeds (least–largest) × how many; a seed that is not among them is named."
 
 

@@ -10,25 +10,6 @@ from typing import Final
 from transductor.report.study_records import OVERFLOW, ArmRuns, Series, Tally, families, is_family, worst_family
 from transductor.report.style import label, percent
 
-__all__ = [
-    "LAST_DIGIT_FIRST",
-    "NOTHING",
-    "Sheet",
-    "Words",
-    "arm_label",
-    "cell",
-    "counted",
-    "heading",
-    "inputs_of",
-    "lengths_of",
-    "model",
-    "named",
-    "plain",
-    "scientific",
-    "seeds_of",
-    "worst",
-]
-
 NOTHING: Final = "–"
 LAST_DIGIT_FIRST: Final = "_last_digit_first"
 _HEADINGS: Final = {

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["AVERAGED", "CLAIMS", "PUBLISHED", "Claim", "Published"]
-
 
 @dataclass(frozen=True)
 class Claim:

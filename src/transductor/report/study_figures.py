@@ -21,8 +21,6 @@ from transductor.report.study_maps import ablations_figure, state_tracking_figur
 from transductor.report.study_records import Pick, Series, StudyRecords, Tally, at, worst_family
 from transductor.report.style import MARKERS, READABLE, colour, label
 
-__all__ = ["study_figure"]
-
 _LEAST_ERROR: Final = 1e-33  # a squared error below what float64 can tell from none
 _LARGEST_ERROR: Final = 1e3
 

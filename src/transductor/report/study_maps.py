@@ -17,8 +17,6 @@ from transductor.report.study_records import ArmRuns, Pick, Series, StudyRecords
 from transductor.report.study_tracking import ablation_groups
 from transductor.report.style import colour, label
 
-__all__ = ["ablations_figure", "state_tracking_figure"]
-
 # Least accuracy of a class, its colour and the colour of words on it.
 _CLASSES: Final = (
     (1.0, "#12224f", "white", "100%, every seed"),

@@ -12,23 +12,6 @@ from typing import Any, Final
 
 from transductor.results import Record, read_record
 
-__all__ = [
-    "ARMS",
-    "OVERFLOW",
-    "ArmRuns",
-    "Entries",
-    "Pick",
-    "Run",
-    "Series",
-    "StudyRecords",
-    "Tally",
-    "at",
-    "families",
-    "is_family",
-    "read_studies",
-    "worst_family",
-]
-
 Entry = Mapping[str, Any]
 Entries = Sequence[Entry]
 OVERFLOW: Final = 1e300  # records hold 1e308 where a number overflowed

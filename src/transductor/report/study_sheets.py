@@ -28,8 +28,6 @@ from transductor.report.study_records import ArmRuns, Entries, Series, StudyReco
 from transductor.report.study_tracking import ablation_sheets, state_tracking_sheets, states_found
 from transductor.report.style import label, percent
 
-__all__ = ["study_sheets"]
-
 
 def study_sheets(study: StudyRecords) -> list[Sheet]:
     """All tables of a study, those that answer its question first."""

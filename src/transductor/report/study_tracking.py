@@ -10,8 +10,6 @@ from transductor.report.study_claims import AVERAGED, PUBLISHED, Published
 from transductor.report.study_records import ArmRuns, Entries, Pick, Series, StudyRecords, Tally, at, is_family
 from transductor.report.style import label
 
-__all__ = ["ablation_groups", "ablation_sheets", "protocol", "state_tracking_sheets", "states_found"]
-
 
 def state_tracking_sheets(study: StudyRecords) -> list[Sheet]:
     """Beside the best published, by length, and what was read wrong."""

@@ -12,19 +12,6 @@ from matplotlib.figure import Figure
 
 from transductor.results import write_atomically
 
-__all__ = [
-    "COLOURS",
-    "LABELS",
-    "MARKERS",
-    "READABLE",
-    "colour",
-    "label",
-    "percent",
-    "save_figure",
-    "smoothed",
-    "spread",
-]
-
 LABELS = {
     "transductor": "Rational Transductor",
     "transformer": "Transformer",

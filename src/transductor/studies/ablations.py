@@ -23,8 +23,6 @@ from transductor.tasks import FlipFlop, ModularArithmetic, ModularCounting, Pari
 from transductor.training import Annealing, Curriculum, TrainingSettings
 from transductor.transitions import FamilySpec
 
-__all__ = ["ablations"]
-
 _COUNTING: Final = ModularCounting(5)
 _FAMILIES: Final = (
     "cayley",

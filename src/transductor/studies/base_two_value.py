@@ -12,8 +12,6 @@ from transductor.tasks import BaseValue
 from transductor.training import Curriculum, TrainingSettings
 from transductor.transitions import FamilySpec
 
-__all__ = ["base_two_value"]
-
 _PAPER: Final = TrainingSettings(
     steps=3600,
     length=64,

@@ -20,8 +20,6 @@ from transductor.tasks import ModularCounting
 from transductor.training import TrainingSettings
 from transductor.transitions import FamilySpec
 
-__all__ = ["length_generalization", "regular_gap"]
-
 _TASK: Final = ModularCounting(5)
 _BACKBONE: Final = BackboneConfig(vocab_size=2, output_size=5, width=32, layers=2, attention_heads=4)
 _BIASES: Final = (None, 0.1, 0.9)

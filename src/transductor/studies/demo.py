@@ -18,8 +18,6 @@ from transductor.tasks import ModularCounting
 from transductor.training import TrainingPoint, TrainingSettings, evaluate, evaluate_on, train
 from transductor.transitions import FamilySpec, OrthogonalTransitions, build_family
 
-__all__ = ["DemoStudy", "run_demo"]
-
 # Called while training: model, seed, and the point reached.
 OnStep = Callable[[str, int, TrainingPoint], None]
 

@@ -23,8 +23,6 @@ from transductor.studies.judging import judge
 from transductor.studies.study import Arm
 from transductor.tasks import BaseValue
 
-__all__ = ["hardened_column", "write_portrait"]
-
 _WORDS: Final = 4096  # as long as in training; they show which letters can follow each other
 _EXACT_LENGTH: Final = 1000
 _MOST_STATES_ON_DEVICE: Final = 64  # what the GPU's kernels are made for

@@ -13,8 +13,6 @@ from transductor.model import SequenceModel
 from transductor.studies.study import EVERY_FAMILY, Probe
 from transductor.tasks import IGNORED, Task
 
-__all__ = ["judge"]
-
 _TOKENS_AT_ONCE: Final = 1 << 19
 _BINS: Final = 32
 

@@ -12,8 +12,6 @@ from transductor.tasks import LongAddition
 from transductor.training import Annealing, TrainingSettings
 from transductor.transitions import FamilySpec
 
-__all__ = ["long_addition"]
-
 _TASK: Final = LongAddition()
 _BACKBONE: Final = BackboneConfig(
     vocab_size=_TASK.vocab_size, output_size=_TASK.output_size, width=32, layers=2, attention_heads=4

@@ -16,8 +16,6 @@ from transductor.results import read_record
 from transductor.studies.running import DamagedRecordWarning, record_path, run_arm, run_settings
 from transductor.studies.study import Arm, Study
 
-__all__ = ["BACKENDS", "Job", "pending", "reproduce"]
-
 BACKENDS: Final = ("loky", "dask", "ray")
 # Called whenever a job ends: the job, jobs done, jobs in all.
 OnJob = Callable[["Job", int, int], None]

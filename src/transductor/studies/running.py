@@ -32,17 +32,6 @@ from transductor.training import (
 )
 from transductor.transitions import TransitionFamily
 
-__all__ = [
-    "DamagedRecordWarning",
-    "certificate_path",
-    "model_path",
-    "portrait_path",
-    "record_path",
-    "run_arm",
-    "run_settings",
-    "training_settings",
-]
-
 _CURVE_POINTS: Final = 100
 _CHECKPOINT_EVERY: Final = 500
 _SINGULAR: Final[type[Exception]] = torch.linalg.LinAlgError  # type: ignore[attr-defined]

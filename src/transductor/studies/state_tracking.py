@@ -12,8 +12,6 @@ from transductor.tasks import FlipFlop, Task, task_named
 from transductor.training import Annealing, Curriculum, TrainingSettings
 from transductor.transitions import FamilySpec
 
-__all__ = ["state_tracking"]
-
 
 def _probes(*lengths: int) -> tuple[Probe, ...]:
     return tuple(

@@ -11,8 +11,6 @@ from transductor.configuration import configuration
 from transductor.tasks import Task
 from transductor.training import TrainingSettings
 
-__all__ = ["COLUMNS", "Arm", "LeastSquaresFit", "Probe", "Study"]
-
 COLUMNS: Final = ("paper", "ours", "baseline")
 EVERY_FAMILY: Final = "every"
 

@@ -14,8 +14,6 @@ from transductor.automata.moore import IGNORED, MooreMachine
 from transductor.checks import check_positive, check_token_ids
 from transductor.tasks.sampling import check_probability, coins
 
-__all__ = ["AutomatonTask", "CoinTask", "Task"]
-
 
 @dataclass(frozen=True)
 class Task(ABC):

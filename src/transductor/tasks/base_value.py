@@ -17,8 +17,6 @@ from transductor.configuration import configuration
 from transductor.tasks.base import Task
 from transductor.tasks.sampling import coins, repeated
 
-__all__ = ["BaseValue"]
-
 
 @final
 @configuration

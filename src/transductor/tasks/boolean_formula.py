@@ -16,8 +16,6 @@ from transductor.configuration import configuration
 from transductor.tasks.base import AutomatonTask
 from transductor.tasks.sampling import coins, repeated
 
-__all__ = ["BooleanFormula"]
-
 FALSE, TRUE, AND, OR, XOR, CLOSE = range(6)
 DEEPEST = 4  # 6^depth stacks
 

@@ -15,8 +15,6 @@ from transductor.configuration import configuration
 from transductor.tasks.base import Task
 from transductor.tasks.sampling import first_place, repeated
 
-__all__ = ["Copying"]
-
 
 @final
 @configuration

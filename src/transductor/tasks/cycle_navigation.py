@@ -16,8 +16,6 @@ from transductor.configuration import configuration
 from transductor.tasks.base import Task
 from transductor.tasks.sampling import coins, repeated
 
-__all__ = ["CycleNavigation"]
-
 BACK, STAY, FORTH = 0, 1, 2
 
 

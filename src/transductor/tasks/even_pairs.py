@@ -14,8 +14,6 @@ from transductor.configuration import configuration
 from transductor.tasks.base import CoinTask
 from transductor.tasks.sampling import binary_families
 
-__all__ = ["EvenPairs"]
-
 
 @final
 @configuration

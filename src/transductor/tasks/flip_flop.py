@@ -15,8 +15,6 @@ from transductor.configuration import configuration
 from transductor.tasks.base import AutomatonTask, Task
 from transductor.tasks.sampling import check_probability, coins, framed, latest, repeated
 
-__all__ = ["FlipFlop", "FlipFlopWithUndo"]
-
 WRITE_0, WRITE_1, IGNORE_0, IGNORE_1, READ, UNDO = range(6)
 
 

@@ -19,8 +19,6 @@ from transductor.tasks.base import AutomatonTask
 from transductor.tasks.groups import all_swaps, named_group, random_generators
 from transductor.tasks.sampling import repeated
 
-__all__ = ["GroupWordProblem"]
-
 
 @final
 @configuration

@@ -12,8 +12,6 @@ from typing import final
 
 from transductor.automata.decomposition.permutation_groups import Permutation, PermutationGroup
 
-__all__ = ["GROUP_NAMES", "NamedGroup", "all_swaps", "named_group", "random_generators"]
-
 GROUP_NAMES = "Z<n> (n from 2), S<n> (2 to 6), A<n> (3 to 6), D<n> (n from 3), joined by x for products"
 LARGEST_ORDER = 720
 ATTEMPTS = 1000

@@ -16,8 +16,6 @@ from transductor.configuration import configuration
 from transductor.tasks.base import Task
 from transductor.tasks.sampling import coins, latest, repeated
 
-__all__ = ["LongAddition"]
-
 
 @final
 @configuration

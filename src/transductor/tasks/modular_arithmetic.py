@@ -15,8 +15,6 @@ from transductor.configuration import configuration
 from transductor.tasks.base import AutomatonTask
 from transductor.tasks.sampling import repeated
 
-__all__ = ["ModularArithmetic", "ModularArithmeticLeftToRight"]
-
 
 @final
 @configuration

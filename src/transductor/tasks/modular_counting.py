@@ -15,8 +15,6 @@ from transductor.configuration import configuration
 from transductor.tasks.base import CoinTask
 from transductor.tasks.sampling import binary_families
 
-__all__ = ["ModularCounting"]
-
 
 @final
 @configuration

@@ -21,8 +21,6 @@ from transductor.tasks.parity import Parity
 from transductor.tasks.text_addition import TextAddition
 from transductor.tasks.tomita import Tomita
 
-__all__ = ["TASKS", "task_named"]
-
 TASKS: Final[dict[str, Callable[[], Task]]] = {
     "parity": Parity,
     "counting": ModularCounting,

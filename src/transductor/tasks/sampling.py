@@ -8,8 +8,6 @@ from itertools import cycle, islice
 import torch
 from torch import Tensor
 
-__all__ = ["binary_families", "check_probability", "coins", "first_place", "framed", "latest", "repeated"]
-
 
 def check_probability(argument: str, value: object) -> None:
     """Refuse anything but a number in [0, 1]."""

@@ -15,8 +15,6 @@ from transductor.configuration import configuration
 from transductor.tasks.base import Task
 from transductor.tasks.sampling import first_place, latest
 
-__all__ = ["TextAddition"]
-
 CHARACTERS = "0123456789$+="
 END, PLUS, EQUALS = 10, 11, 12
 

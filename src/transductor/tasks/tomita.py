@@ -18,8 +18,6 @@ from transductor.configuration import configuration
 from transductor.tasks.base import AutomatonTask
 from transductor.tasks.sampling import binary_families, coins
 
-__all__ = ["Tomita"]
-
 
 @final
 @configuration

@@ -46,8 +46,6 @@ from transductor.training.trainer import (
     right_labels,
 )
 
-__all__ = ["STRATEGIES", "DistributedTrainer", "joined_ranks", "rows_of_rank", "shard", "shard_heads"]
-
 STRATEGIES: Final = ("ddp", "fsdp2")
 # What the libraries underneath say when a rank does not answer; torch has one kind of error for everything.
 _LOST: Final = ("gloo", "nccl", "connection", "timed out", "timeout", "broken pipe", "socket")

@@ -13,8 +13,6 @@ from transductor.model import SequenceModel
 from transductor.tasks import Task
 from transductor.training.examples import Examples, FileData
 
-__all__ = ["Accuracy", "Score", "evaluate", "evaluate_on", "score"]
-
 
 @dataclass(frozen=True)
 class Accuracy:

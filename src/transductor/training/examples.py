@@ -22,8 +22,6 @@ from torch import Tensor
 from transductor.checks import one_of
 from transductor.configuration import configuration
 
-__all__ = ["GOALS", "DataError", "Examples", "FileData", "Vocabulary"]
-
 GOALS: Final = ("recognition", "tagging", "regression", "next_token")
 START, END, UNKNOWN = "<start>", "<end>", "<unknown>"
 _IGNORED: Final = -100

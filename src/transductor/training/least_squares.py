@@ -22,8 +22,6 @@ from transductor.heads import RationalHead
 from transductor.model import SequenceModel
 from transductor.tasks import Task
 
-__all__ = ["LeastSquares", "fit_least_squares"]
-
 _MOST_PARAMETERS: Final = 2000  # the normal equations are dense
 
 

@@ -10,8 +10,6 @@ from transductor.tasks import Task
 from transductor.training.settings import TrainingSettings
 from transductor.training.trainer import Trainer, TrainingPoint
 
-__all__ = ["train"]
-
 
 def train(
     model: SequenceModel[Any],

@@ -9,8 +9,6 @@ from typing import Final
 from transductor.checks import check_positive, one_of
 from transductor.configuration import configuration
 
-__all__ = ["Annealing", "Curriculum", "TrainingSettings"]
-
 OPTIMISERS: Final = ("adamw", "adam")
 SCHEDULES: Final = ("cosine", "linear", "constant")
 CLIPPINGS: Final = ("global", "per_tensor", "none")

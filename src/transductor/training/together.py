@@ -25,8 +25,6 @@ from transductor.training.trainer import (
     set_temperature,
 )
 
-__all__ = ["train_together"]
-
 
 def train_together(
     models: Sequence[SequenceModel[Any]],

@@ -18,20 +18,6 @@ from transductor.tasks import Task
 from transductor.training.examples import DataError, FileData
 from transductor.training.settings import TrainingSettings
 
-__all__ = [
-    "Trainer",
-    "TrainingError",
-    "TrainingPoint",
-    "accuracy",
-    "counted_labels",
-    "drawn_length",
-    "label_count",
-    "labelled_loss",
-    "parameter_groups",
-    "right_labels",
-    "set_temperature",
-]
-
 _BUNDLE: Final = Bundle(
     "transductor-training", 1, "training.json", "state", ("settings", "source", "model", "step", "length")
 )

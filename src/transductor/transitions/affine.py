@@ -10,8 +10,6 @@ from torch import Tensor
 from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import AffineRow, Law
 
-__all__ = ["AffineTransitions"]
-
 
 @final
 class AffineTransitions(ChartedFamily):

@@ -17,8 +17,6 @@ from transductor.configuration import configuration
 from transductor.kernels.precise import full_precision
 from transductor.transitions.laws import Law
 
-__all__ = ["ChartedFamily", "FamilySpec", "Stepper", "TransitionFamily", "matvec"]
-
 
 @dataclass(frozen=True)
 class Stepper:

@@ -13,8 +13,6 @@ from transductor.transitions.capped import CappedFamily
 from transductor.transitions.laws import Law, SpectralNorm, Support
 from transductor.transitions.spectral import capped_lipschitz, spectrally_capped
 
-__all__ = ["BlockSparseTransitions"]
-
 
 @final
 class BlockSparseTransitions(CappedFamily):

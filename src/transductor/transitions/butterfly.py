@@ -11,8 +11,6 @@ from transductor.transitions.capped import CappedFamily
 from transductor.transitions.laws import ButterflyRank, Law, SpectralNorm
 from transductor.transitions.spectral import spectral_scale
 
-__all__ = ["ButterflyTransitions"]
-
 
 @final
 class ButterflyTransitions(CappedFamily):

@@ -10,8 +10,6 @@ from torch import Tensor
 from transductor.transitions.base import ChartedFamily
 from transductor.transitions.spectral import check_spectral_cap
 
-__all__ = ["CappedFamily"]
-
 
 class CappedFamily(ChartedFamily):
     """A chart whose matrices satisfy ``‖M‖₂ ≤ spectral_cap``."""

@@ -16,8 +16,6 @@ from transductor.transitions.base import Stepper, TransitionFamily, matvec
 from transductor.transitions.composite import BlockComposite, check_parts
 from transductor.transitions.laws import BlockTriangular, Law
 
-__all__ = ["Cascade"]
-
 
 @final
 class Cascade(BlockComposite):

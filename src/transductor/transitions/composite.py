@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from transductor.transitions.base import FamilySpec, TransitionFamily
 from transductor.transitions.laws import Law, OnBlock
 
-__all__ = ["BlockComposite", "CompositeFamily", "check_parts"]
-
 
 class CompositeFamily(TransitionFamily):
     """A family built of parts that share one drive."""

@@ -10,8 +10,6 @@ from torch import Tensor
 from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import Law
 
-__all__ = ["DenseTransitions"]
-
 
 @final
 class DenseTransitions(ChartedFamily):

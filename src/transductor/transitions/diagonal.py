@@ -10,8 +10,6 @@ from torch import Tensor
 
 from transductor.transitions.elementwise import ElementwiseFamily
 
-__all__ = ["DiagonalTransitions"]
-
 
 @final
 class DiagonalTransitions(ElementwiseFamily):

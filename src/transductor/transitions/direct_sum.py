@@ -12,8 +12,6 @@ from transductor.transitions.base import Stepper, TransitionFamily
 from transductor.transitions.composite import BlockComposite, check_parts
 from transductor.transitions.laws import BlockTriangular, Law, SpectralNorm, shared_laws, spectral_bound
 
-__all__ = ["DirectSum"]
-
 
 @final
 class DirectSum(BlockComposite):

@@ -15,8 +15,6 @@ from transductor.transitions.capped import CappedFamily
 from transductor.transitions.laws import Law, SpectralNorm
 from transductor.transitions.spectral import spectral_scale
 
-__all__ = ["DPLRTransitions"]
-
 
 @final
 class DPLRTransitions(CappedFamily):

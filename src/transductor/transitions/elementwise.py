@@ -10,8 +10,6 @@ from torch import Tensor
 from transductor.transitions.capped import CappedFamily
 from transductor.transitions.laws import Law, SpectralNorm, Support
 
-__all__ = ["ElementwiseFamily"]
-
 
 class ElementwiseFamily(CappedFamily):
     """``diag(λ)`` with eigenvalues |λ| ≤ γ, a function of one raw number each."""

@@ -11,8 +11,6 @@ from transductor.kernels.rotation import polished, skew
 from transductor.transitions.laws import Determinant, Law, Orthogonal
 from transductor.transitions.rotations import SkewFamily
 
-__all__ = ["ExponentialTransitions"]
-
 
 @final
 class ExponentialTransitions(SkewFamily):

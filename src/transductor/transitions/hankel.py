@@ -9,8 +9,6 @@ from torch import Tensor
 from transductor.transitions.laws import ConstantAlong, Law, SpectralNorm
 from transductor.transitions.striped import StripedFamily
 
-__all__ = ["HankelTransitions"]
-
 
 @final
 class HankelTransitions(StripedFamily):

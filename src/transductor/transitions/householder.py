@@ -13,8 +13,6 @@ from transductor.kernels.precise import precise_product
 from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import Determinant, Law, Orthogonal
 
-__all__ = ["HouseholderTransitions"]
-
 
 @final
 class HouseholderTransitions(ChartedFamily):

@@ -16,28 +16,6 @@ from transductor.results import Certificate
 if TYPE_CHECKING:
     from transductor.transitions.base import TransitionFamily
 
-__all__ = [
-    "AffineRow",
-    "BlockTriangular",
-    "ButterflyRank",
-    "ColumnStochastic",
-    "ConstantAlong",
-    "Determinant",
-    "DoublyStochastic",
-    "KroneckerRank",
-    "Law",
-    "OnBlock",
-    "Orthogonal",
-    "Permutation",
-    "ScaledOrthogonal",
-    "SpanRank",
-    "SpectralNorm",
-    "Support",
-    "certify_laws",
-    "shared_laws",
-    "spectral_bound",
-]
-
 
 class Law(ABC):
     """A claim about matrices and how far they are from it."""

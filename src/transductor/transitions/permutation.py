@@ -12,8 +12,6 @@ from transductor.checks import check_positive, working_dtype
 from transductor.transitions.base import FamilySpec, Stepper, TransitionFamily
 from transductor.transitions.laws import DoublyStochastic, Law, Orthogonal, Permutation
 
-__all__ = ["PermutationTransitions"]
-
 
 @final
 class PermutationTransitions(TransitionFamily):

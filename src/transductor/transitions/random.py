@@ -12,8 +12,6 @@ from transductor.transitions.capped import CappedFamily
 from transductor.transitions.laws import Law, SpectralNorm
 from transductor.transitions.spectral import capped_lipschitz, spectrally_capped
 
-__all__ = ["RandomTransitions"]
-
 
 @final
 class RandomTransitions(CappedFamily):

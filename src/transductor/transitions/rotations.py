@@ -13,8 +13,6 @@ from transductor.kernels.rotation import skew_dim
 from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import Determinant, Law, Orthogonal
 
-__all__ = ["SignedFamily", "SkewFamily"]
-
 
 class SkewFamily(ChartedFamily):
     """A chart over skew-symmetric matrices, with ``M ≈ M₀(I + slope·A)`` near A = 0."""

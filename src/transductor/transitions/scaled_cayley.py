@@ -12,8 +12,6 @@ from transductor.kernels.rotation import cayley_rotation
 from transductor.transitions.laws import Law, ScaledOrthogonal
 from transductor.transitions.rotations import SkewFamily
 
-__all__ = ["ScaledCayleyTransitions"]
-
 
 @final
 class ScaledCayleyTransitions(SkewFamily):

@@ -13,8 +13,6 @@ from transductor.kernels.precise import precise_product
 from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import Law, SpanRank
 
-__all__ = ["SharedBasisTransitions"]
-
 
 @final
 class SharedBasisTransitions(ChartedFamily):

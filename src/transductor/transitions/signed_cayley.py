@@ -9,8 +9,6 @@ from torch import Tensor
 from transductor.kernels.rotation import cayley_rotation
 from transductor.transitions.rotations import SignedFamily
 
-__all__ = ["SignedCayleyTransitions"]
-
 
 @final
 class SignedCayleyTransitions(SignedFamily):

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from transductor.transitions.elementwise import ElementwiseFamily
 
-__all__ = ["SignedDiagonalTransitions"]
-
 
 @final
 class SignedDiagonalTransitions(ElementwiseFamily):

@@ -13,8 +13,6 @@ from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import DoublyStochastic, Law, SpectralNorm
 from transductor.transitions.stochastic import staying_logits
 
-__all__ = ["SinkhornTransitions", "doubly_stochastic"]
-
 
 def doubly_stochastic(logits: Tensor, iterations: int) -> Tensor:
     """``(..., D, D)`` logits to doubly stochastic matrices: Sinkhorn's rounds, then an exact landing.

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from transductor.kernels.precise import precise_spectral_norm
 
-__all__ = ["capped_lipschitz", "check_spectral_cap", "spectral_scale", "spectrally_capped"]
-
 
 def spectral_scale(matrices: Tensor, spectral_cap: float) -> Tensor:
     """``1 / max(1, ‖W‖₂ / γ)`` for ``(..., D, D)``: exactly 1 below the cap."""

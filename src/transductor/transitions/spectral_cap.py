@@ -20,8 +20,6 @@ from transductor.transitions.laws import (
 )
 from transductor.transitions.spectral import check_spectral_cap, spectrally_capped
 
-__all__ = ["SpectralCap"]
-
 
 @final
 class SpectralCap(CompositeFamily):

@@ -10,8 +10,6 @@ from transductor.kernels.rotation import cayley_rotation
 from transductor.transitions.laws import Determinant, Law, Orthogonal
 from transductor.transitions.rotations import SkewFamily
 
-__all__ = ["SquaredCayleyTransitions"]
-
 
 @final
 class SquaredCayleyTransitions(SkewFamily):

@@ -11,8 +11,6 @@ from torch import Tensor
 from transductor.transitions.base import ChartedFamily
 from transductor.transitions.laws import ColumnStochastic, Law
 
-__all__ = ["StochasticTransitions", "softmax_or_argmax", "staying_logits"]
-
 
 def softmax_or_argmax(logits: Tensor, temperature: float, dim: int) -> Tensor:
     """Softmax of ``logits / temperature``; at temperature 0 its exact limit, a one-hot argmax."""

@@ -11,8 +11,6 @@ from torch import Tensor
 from transductor.transitions.capped import CappedFamily
 from transductor.transitions.spectral import capped_lipschitz, spectrally_capped
 
-__all__ = ["StripedFamily"]
-
 
 class StripedFamily(CappedFamily):
     """``M[i, j] = m[places[i, j]]``, capped at ``spectral_cap``; starts with only the middle number 1."""

@@ -13,8 +13,6 @@ from transductor.transitions.base import Stepper, TransitionFamily
 from transductor.transitions.composite import CompositeFamily, check_parts
 from transductor.transitions.laws import KroneckerRank, Law, SpectralNorm, shared_laws, spectral_bound
 
-__all__ = ["TensorProduct"]
-
 
 def _kronecker(left: Tensor, right: Tensor) -> Tensor:
     """Batched Kronecker product of ``(..., a, a)`` and ``(..., b, b)``."""

@@ -17,20 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from transductor.automata.decomposition.permutation_groups import PermutationGroup
 
-__all__ = [
-    "Action",
-    "Cascade",
-    "CascadeCertificate",
-    "Component",
-    "Coordinates",
-    "Level",
-    "Machine",
-    "machine_parts",
-    "reachable",
-    "verify",
-    "walk",
-]
-
 Coordinates: TypeAlias = tuple[int, ...]
 Action: TypeAlias = tuple[int, ...]
 

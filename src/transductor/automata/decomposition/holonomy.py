@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from transductor.automata.decomposition.permutation_groups import Permutation, PermutationGroup
 
-__all__ = ["Skeleton", "members"]
-
 
 def members(mask: int) -> tuple[int, ...]:
     """The states of a bit mask."""

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from transductor.automata.finite_algebra import minimised
 from transductor.automata.finite_automata import DFA, Symbol, Word
 
-__all__ = ["Aperiodicity", "GreenClasses", "SyntacticMonoid", "green_classes", "is_aperiodic", "syntactic_monoid"]
-
 Integers = NDArray[np.int64]
 
 

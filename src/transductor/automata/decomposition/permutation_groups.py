@@ -14,8 +14,6 @@ from itertools import count, product
 from math import factorial, lcm, prod
 from typing import TypeAlias, final
 
-__all__ = ["Permutation", "PermutationGroup", "composed", "element_order", "inverse"]
-
 Permutation: TypeAlias = tuple[int, ...]
 
 # Beyond this order the elements are not listed to find a name; large enough for S6.

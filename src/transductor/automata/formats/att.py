@@ -30,8 +30,6 @@ from transductor.automata.formats.symbols import (
 from transductor.automata.weighted import Symbol, WeightedAutomaton
 from transductor.automata.weights import Weights, weights_named
 
-__all__ = ["Labels", "parse", "render"]
-
 Labels: TypeAlias = Literal["names", "numbers"]
 
 

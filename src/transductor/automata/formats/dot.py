@@ -21,8 +21,6 @@ from transductor.automata.formats.symbols import whole_number
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import WEIGHTS, Weights
 
-__all__ = ["parse", "render"]
-
 VERSION = "1"
 
 _STATEMENT = re.compile(r"(graph|node|edge|[0-9]+|start_[0-9]+)(?:\s*->\s*([0-9]+))?\s*\[(.*)\](?:\s*;)?\Z")

@@ -14,8 +14,6 @@ import numpy as np
 from transductor.automata.formats.limits import Budget
 from transductor.automata.weights import Array, Weights
 
-__all__ = ["EpsilonCycleError", "without_epsilon"]
-
 
 class EpsilonCycleError(ValueError):
     """The ε cycles through ``state`` have no sum."""

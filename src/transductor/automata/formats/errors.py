@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["AutomatonFormatError"]
-
 
 class AutomatonFormatError(ValueError):
     """A file that does not hold an automaton this library can represent; the message is ``file:line: reason``.

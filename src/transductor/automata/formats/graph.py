@@ -13,8 +13,6 @@ from transductor.automata.formats.limits import MAX_ARCS, MAX_STEPS, Budget, che
 from transductor.automata.weighted import Symbol, WeightedAutomaton
 from transductor.automata.weights import Array, Weights, weights_named
 
-__all__ = ["Arc", "arcs_of", "as_weighted", "assembled", "with_one_start"]
-
 Arc: TypeAlias = tuple[int, Symbol | None, int, Any]
 """From, letter (None is ε), to, weight."""
 

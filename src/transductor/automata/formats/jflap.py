@@ -20,8 +20,6 @@ from transductor.automata.formats.symbols import whole_number
 from transductor.automata.weighted import Symbol, WeightedAutomaton
 from transductor.automata.weights import weights_named
 
-__all__ = ["parse", "render"]
-
 _OTHER_TYPES = {
     "pda": "a pushdown automaton",
     "turing": "a Turing machine",

@@ -7,8 +7,6 @@ from typing import Any
 from transductor.automata.weighted import Symbol
 from transductor.automata.weights import Weights
 
-__all__ = ["arc_label", "letter_label", "weight_label"]
-
 MAX_LINES = 6
 MAX_LETTERS = 8
 MAX_CHARACTERS = 16

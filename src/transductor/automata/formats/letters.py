@@ -8,8 +8,6 @@ from typing import Any
 from transductor.automata.formats.errors import AutomatonFormatError
 from transductor.automata.weighted import Symbol
 
-__all__ = ["alphabet_from_json", "alphabet_to_json"]
-
 
 def alphabet_to_json(alphabet: Sequence[Symbol]) -> list[str | int]:
     """The letters as JSON holds them; others than strings and integers are refused by name."""

@@ -12,21 +12,6 @@ from typing import Any, Final
 from transductor.automata.formats.errors import AutomatonFormatError
 from transductor.automata.weights import Weights
 
-__all__ = [
-    "MAX_ARCS",
-    "MAX_BYTES",
-    "MAX_ENTRIES",
-    "MAX_RATIONAL_ENTRIES",
-    "MAX_STEPS",
-    "Budget",
-    "check_size",
-    "lines_of",
-    "parsed_weight",
-    "read_bytes",
-    "text_of",
-    "written_weight",
-]
-
 MAX_BYTES: Final = 32 * 2**20
 MAX_ARCS: Final = 1_000_000
 MAX_ENTRIES: Final = 2**24

@@ -27,8 +27,6 @@ from transductor.automata.formats.limits import check_size, parsed_weight, text_
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import WEIGHTS, Array, Weights
 
-__all__ = ["parse", "render"]
-
 FORMAT = "transductor.automaton"
 VERSION = 1
 _FIELDS = ("format", "version", "weights", "states", "alphabet", "initial", "final", "matrices")

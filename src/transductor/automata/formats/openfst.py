@@ -21,8 +21,6 @@ from transductor.automata.formats.symbols import EPSILON, MAX_ID, Symbols, encod
 from transductor.automata.weighted import Symbol, WeightedAutomaton
 from transductor.automata.weights import weights_named
 
-__all__ = ["from_pynini", "parse", "render", "to_pynini"]
-
 _WEIGHTS: Final = {"standard": "min_plus", "log": "log", "log64": "log"}
 _ARC_TYPES: Final = {"min_plus": ("standard",), "log": ("log64", "log")}
 

@@ -18,8 +18,6 @@ from transductor.automata.formats.errors import AutomatonFormatError
 from transductor.automata.formats.limits import MAX_ARCS
 from transductor.automata.formats.symbols import MAX_ID
 
-__all__ = ["ARC_TYPES", "VectorFst", "decoded", "encoded"]
-
 ARC_TYPES: Final = {"standard": "<f4", "log": "<f4", "log64": "<f8"}
 """The arc types that can be read, and how each writes a weight."""
 

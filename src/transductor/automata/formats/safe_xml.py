@@ -7,8 +7,6 @@ from xml.parsers import expat
 
 from transductor.automata.formats.errors import AutomatonFormatError
 
-__all__ = ["Element", "parsed_xml"]
-
 MAX_DEPTH = 32
 MAX_ELEMENTS = 1_000_000
 

@@ -13,20 +13,6 @@ from transductor.automata.formats.limits import lines_of, read_bytes, text_of
 from transductor.automata.weighted import Symbol
 from transductor.results import write_atomically
 
-__all__ = [
-    "EPSILON",
-    "MAX_ID",
-    "SymbolTable",
-    "Symbols",
-    "encodable",
-    "fields_of",
-    "read_symbols",
-    "symbol_table",
-    "whole_number",
-    "writable_name",
-    "write_symbols",
-]
-
 EPSILON = "<eps>"
 """What ε is called where no table says otherwise."""
 

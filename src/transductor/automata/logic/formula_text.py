@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
-__all__ = ["FormulaError", "Reader", "Token", "chained"]
-
 # Grammars are read by recursion; seven calls a level stay well within Python's own bound.
 NESTING_LIMIT = 64
 

@@ -46,8 +46,6 @@ from transductor.automata.logic.second_order_syntax import (
     logic_formula,
 )
 
-__all__ = ["Tracks", "check_sentence", "forgetting", "marked", "marked_once", "mso", "tabulated", "too_large"]
-
 # Every variable that is free at the same time doubles the number of marked letters.
 VARIABLES_LIMIT = 12
 

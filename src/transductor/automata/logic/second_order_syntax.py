@@ -23,29 +23,6 @@ from typing import TypeAlias, final
 
 from transductor.automata.logic.formula_text import FormulaError, Reader, chained
 
-__all__ = [
-    "Compared",
-    "End",
-    "Formula",
-    "Joined",
-    "Letter",
-    "Member",
-    "Not",
-    "Quantified",
-    "Subset",
-    "Successor",
-    "Truth",
-    "bound_variables",
-    "first_uses",
-    "free_variables",
-    "is_set_variable",
-    "is_variable",
-    "letters_used",
-    "logic_formula",
-    "read_formula",
-    "wrapped",
-]
-
 SYMBOLS = ("!", "&", "|", "->", "<->", "(", ")", ".", ",", "=", "!=", "<", "<=", ">", ">=", "+")
 CONNECTIVES = ("<->", "->", "|", "&")  # from the loosest to the tightest
 RELATIONS = ("=", "!=", "<", "<=", ">", ">=")

@@ -37,19 +37,6 @@ from transductor.automata.logic.second_order_syntax import (
     wrapped,
 )
 
-__all__ = [
-    "Aggregated",
-    "Combined",
-    "Iverson",
-    "OutsideFragment",
-    "Weight",
-    "WeightedFormula",
-    "check_fragment",
-    "free_weighted_variables",
-    "weighted_formula",
-    "weighted_letters_used",
-]
-
 OPERATORS = ("+", "*")  # from the loosest to the tightest
 AGGREGATORS = ("sum", "prod")
 

@@ -15,8 +15,6 @@ from transductor.automata.spectral.learning import LearnedAutomaton, learned, le
 from transductor.automata.weighted import Symbol, WeightedAutomaton, Word
 from transductor.automata.weights import Array
 
-__all__ = ["NotFittedError", "SpectralLearner"]
-
 
 class NotFittedError(ValueError, AttributeError):
     """The estimator was used before ``fit``."""

@@ -14,8 +14,6 @@ import numpy as np
 from transductor.automata.weighted import Symbol, WeightedAutomaton, Word
 from transductor.automata.weights import Array
 
-__all__ = ["HankelBlock", "Series", "Statistics", "basis_words", "counted", "frequent_words", "hankel"]
-
 Series: TypeAlias = Callable[[tuple[Symbol, ...]], Any]
 """Any function of a word (a tuple of symbols) to a number; a WeightedAutomaton is one."""
 

@@ -10,8 +10,6 @@ from typing import Any
 from transductor.automata.spectral.hankel_block import basis_words
 from transductor.automata.weighted import Symbol, WeightedAutomaton
 
-__all__ = ["NotRational", "interpolated"]
-
 Word = tuple[Symbol, ...]
 
 

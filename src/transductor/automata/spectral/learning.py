@@ -23,8 +23,6 @@ from transductor.automata.spectral.hankel_block import HankelBlock, Statistics, 
 from transductor.automata.weighted import Symbol, WeightedAutomaton, Word
 from transductor.automata.weights import Array
 
-__all__ = ["LearnedAutomaton", "equilibrated", "learned", "learned_from_sample", "residual_on", "told"]
-
 SURE_GAP: Final = 1e3
 """A drop between neighbouring singular values that only rounding explains."""
 CLEAR_GAP: Final = 10.0

@@ -11,8 +11,6 @@ from transductor.automata.spectral.learning import LearnedAutomaton, equilibrate
 from transductor.automata.weighted import Symbol, WeightedAutomaton
 from transductor.automata.weights import Array
 
-__all__ = ["learned_from_callable"]
-
 
 def learned_from_callable(
     function: Series,

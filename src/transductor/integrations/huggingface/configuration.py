@@ -28,8 +28,6 @@ from transductor.model import (
 )
 from transductor.transitions import FamilySpec, build_family
 
-__all__ = ["RationalTransductorConfig"]
-
 _SCHEMES: Final[dict[str, type[PositionScheme]]] = {
     "none": NoPositions,
     "learned": LearnedPositions,

@@ -13,8 +13,6 @@ from transductor.integrations.huggingface.modeling import (
 )
 from transductor.model import RationalTransductor, build
 
-__all__ = ["from_transductor", "to_transductor"]
-
 _READOUT: Final = "backbone.readout."
 _CLASSES: Final[dict[str, type[RationalTransductorPreTrainedModel]]] = {
     "causal-lm": RationalTransductorForCausalLM,

@@ -15,8 +15,6 @@ from transductor.integrations.huggingface.configuration import RationalTransduct
 from transductor.model.attention import CausalAttention, Places
 from transductor.model.positions import Positions
 
-__all__ = ["HostedAttention", "Placement"]
-
 
 @dataclass(frozen=True)
 class Placement:

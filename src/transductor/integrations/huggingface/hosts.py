@@ -9,8 +9,6 @@ from typing import Any, Final
 from torch import nn
 from transformers import PreTrainedModel
 
-__all__ = ["HOSTS", "Host", "UnsupportedHost", "host_of"]
-
 # By model_type: the way from the base model to the module that is called with token ids, and its list of layers.
 HOSTS: Final[dict[str, tuple[str, str]]] = {
     "gpt2": ("", "h"),

@@ -35,14 +35,6 @@ from transductor.model.attention import Attend, Places
 from transductor.model.backbone import Block
 from transductor.model.positions import Positions, build_positions
 
-__all__ = [
-    "RationalTransductorForCausalLM",
-    "RationalTransductorForSequenceClassification",
-    "RationalTransductorForTokenClassification",
-    "RationalTransductorModel",
-    "RationalTransductorPreTrainedModel",
-]
-
 
 class RationalTransductorPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
     """What all of these models tell Hugging Face about themselves."""

@@ -24,8 +24,6 @@ from transductor.integrations.huggingface.hosts import Host, host_of
 from transductor.integrations.huggingface.streaming import fused_terms, refuse_pages, stream_states
 from transductor.transitions import FAMILIES
 
-__all__ = ["NAME", "Sidecar", "attach", "detach", "head_for", "sidecar_of"]
-
 NAME: Final = "rational_sidecar"
 _INJECT: Final = "rational_inject"  # the keyword argument from the decoder down to its layers
 

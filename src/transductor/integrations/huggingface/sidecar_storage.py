@@ -13,8 +13,6 @@ from transductor.integrations.huggingface.hosts import Host, host_of
 from transductor.integrations.huggingface.sidecar import Sidecar, checked_layers, fasten, fixed_buffers, sidecar_of
 from transductor.model.bundle import Bundle, CheckpointError
 
-__all__ = ["load_sidecar", "save_sidecar"]
-
 _BUNDLE: Final = Bundle("transductor-sidecar", 1, "sidecar.json", "sidecar", ("host", "layers", "trainable", "head"))
 
 

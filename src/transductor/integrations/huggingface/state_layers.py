@@ -18,8 +18,6 @@ from transductor.heads import RationalHead
 from transductor.kernels.gpu.decoding import TokenDecoder, runs_on
 from transductor.transitions import Stepper
 
-__all__ = ["StateLayer", "StaticStateLayer", "WindowedStateLayer", "state_layer"]
-
 # So many states of single tokens wait until they are joined to the others: each takes more room alone.
 _JOINED_TOGETHER = 64
 

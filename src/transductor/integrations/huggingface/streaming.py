@@ -16,8 +16,6 @@ from transductor.injection import is_bare
 from transductor.integrations.huggingface.state_layers import StaticStateLayer, state_layer
 from transductor.kernels.gpu.decoding import TokenDecoder, decodes_at_once
 
-__all__ = ["fused_terms", "real_tokens", "refuse_pages", "stream_states"]
-
 
 def real_tokens(attention_mask: Any, time: int, past: int | Tensor) -> Tensor | None:
     """Which of the last ``time`` tokens are real, ``(B, time)`` bool; None where nothing says that some are not.

@@ -11,8 +11,6 @@ from transductor.integrations.huggingface.hosts import host_of
 from transductor.integrations.huggingface.sidecar import Sidecar, attach, detach, sidecar_of
 from transductor.transitions import DenseTransitions
 
-__all__ = ["tabulate"]
-
 # Entries of matrices computed at once: 64 MB of float32.
 _TOGETHER = 1 << 24
 

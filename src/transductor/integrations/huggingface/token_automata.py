@@ -25,8 +25,6 @@ from transductor.compilation import compile_head
 from transductor.heads import RationalHead
 from transductor.integrations.huggingface.token_text import spelled_tokens, writes_leading_space
 
-__all__ = ["TokenAutomaton", "compile_for_tokens", "spelling_classes"]
-
 Integers: TypeAlias = NDArray[np.int64]
 
 _CODE_POINTS: Final = 0x110000

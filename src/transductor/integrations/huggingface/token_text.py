@@ -6,8 +6,6 @@ import json
 import re
 from typing import Any, Final
 
-__all__ = ["CannotSpell", "spelled_tokens", "writes_leading_space"]
-
 # A tokenizer must give these back as they are.
 _SAMPLES: Final = ("a b", "Ab,(c)\n", "  x1 = {2}", "é ñ ß", "漢字 かな", "🙂 q")
 _BYTE: Final = re.compile(r"<0x([0-9A-F]{2})>")

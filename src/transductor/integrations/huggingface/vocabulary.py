@@ -9,8 +9,6 @@ import torch
 from transductor.heads import RationalHead, build_head
 from transductor.transitions import FamilySpec
 
-__all__ = ["check_resizable", "with_vocabulary"]
-
 
 @torch.no_grad()
 def with_vocabulary(head: RationalHead, vocab_size: int) -> RationalHead:

@@ -14,8 +14,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-__all__ = ["attention"]
-
 # Measured beside torch's attention: beyond these there is nothing to gain.
 _WIDEST_HEAD: Final = 8
 _LONGEST: Final = 256

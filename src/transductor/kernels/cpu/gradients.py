@@ -18,17 +18,6 @@ from transductor.kernels.cpu.vectors import (
     times,
 )
 
-__all__ = [
-    "BLOCK",
-    "add_spilled",
-    "first_outers",
-    "outers",
-    "outers_by_token",
-    "rank_positions",
-    "start_ranks",
-    "tally",
-]
-
 BLOCK = 4096  # positions summed before a partial gradient is closed; fixed, so that threads cannot change the order
 
 

@@ -29,8 +29,6 @@ from transductor.kernels.cpu.vectors import (
     take,
 )
 
-__all__ = ["GROUP", "advance_by_columns", "advance_by_rows", "chunk_product", "mark_slots", "retreat"]
-
 GROUP = 4  # rows advanced together: each waits for its own last step, so their latencies overlap
 
 

@@ -23,8 +23,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["available", "backward", "forward"]
-
 Job = Callable[[], object]
 Span = tuple[int, int, int, int, int]
 

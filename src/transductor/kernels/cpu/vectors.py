@@ -18,28 +18,6 @@ from numba import njit, types
 from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic, models, overload, register_model
 
-__all__ = [
-    "WIDEST",
-    "Array",
-    "Lanes",
-    "add_row",
-    "add_rows",
-    "dot",
-    "dots",
-    "emitted",
-    "expect",
-    "kernel",
-    "meaning_of",
-    "nothing",
-    "plain",
-    "plus",
-    "plus_times",
-    "put",
-    "set_row",
-    "take",
-    "times",
-]
-
 WIDEST = 64
 
 Array = Any  # a flat numpy array; inside the loops numba decides

@@ -4,22 +4,6 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-__all__ = [
-    "LARGEST_STATE",
-    "TRITON_FOUND",
-    "chunk_count",
-    "chunk_length",
-    "chunks_per_group",
-    "group_count",
-    "picking_spans",
-    "prepares",
-    "product_shapes",
-    "product_warps",
-    "read_ahead",
-    "row_block",
-    "word_letters",
-]
-
 TRITON_FOUND = find_spec("triton") is not None
 LARGEST_STATE = 64  # d up to which a row of a matrix fits in a thread
 

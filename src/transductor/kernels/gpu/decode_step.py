@@ -5,8 +5,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["decode_step"]
-
 
 @triton.jit
 def decode_step(

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from transductor.kernels.gpu.cuts import LARGEST_STATE, TRITON_FOUND
 
-__all__ = ["TokenDecoder", "decodes_at_once", "runs_on"]
-
 _OUTPUTS = 128  # of a program
 
 

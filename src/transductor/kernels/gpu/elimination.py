@@ -5,8 +5,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["cayley_gradients", "cayley_rotations"]
-
 
 @triton.jit
 def _place(i, j, D: tl.constexpr):

@@ -8,8 +8,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["grouped_runs", "joined_runs", "outer", "picked", "summed", "switched"]
-
 
 @triton.jit
 def _states_before(states, initial, starts, place, time, keep, j, D: tl.constexpr, PACKED: tl.constexpr):

@@ -15,8 +15,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["prepared", "products"]
-
 
 @triton.jit
 def _column_named(k):

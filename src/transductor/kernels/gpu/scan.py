@@ -20,8 +20,6 @@ from transductor.kernels.gpu.launch import launch
 from transductor.kernels.gpu.products import prepared, products
 from transductor.kernels.gpu.sweep import sweep
 
-__all__ = ["backward", "forward"]
-
 # Up to this many tokens, one sum per token in registers costs less than sorting the positions (or picking them).
 _SWITCHED = 16
 # From this many numbers on (32 MiB of float32 states) room counts as much as time: adjoints that nobody asked for are

@@ -13,8 +13,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["sweep"]
-
 
 @triton.jit
 def _joined(parts):
