@@ -34,7 +34,7 @@ from transformers.generation.streamers import BaseStreamer
 from transductor import RationalHead
 from transductor.bench.timing import quiet_collector
 from transductor.integrations.huggingface import attach, detach, head_for, sidecar_of, tabulate
-from transductor.integrations.huggingface.hosts import host_of
+from transductor.integrations.huggingface.host_models import host_of
 from transductor.integrations.huggingface.sidecar import NAME, fasten
 from transductor.results import Record, environment
 from transductor.transitions import CayleyTransitions, SharedBasisTransitions

@@ -20,7 +20,7 @@ from transformers import StaticCache
 from tests.comparison import assert_same
 from tests.integrations import native_models, tiny_hosts
 from tests.integrations.tiny_hosts import logits
-from transductor.integrations.huggingface.hosts import HOSTS
+from transductor.integrations.huggingface.host_models import HOSTS
 from transductor.integrations.huggingface.sidecar import attach, sidecar_of
 from transductor.integrations.huggingface.sidecar_storage import load_sidecar, save_sidecar
 

@@ -30,7 +30,7 @@ from transductor import RationalHead
 from transductor.automata import regex
 from transductor.compilation import compile_head
 from transductor.integrations.huggingface import sidecar, state_layers, tabulate
-from transductor.integrations.huggingface.hosts import HOSTS, host_of
+from transductor.integrations.huggingface.host_models import HOSTS, host_of
 from transductor.integrations.huggingface.sidecar import attach, detach, fasten, sidecar_of
 from transductor.kernels.gpu.decoding import TokenDecoder
 from transductor.transitions import FAMILIES, DenseTransitions, SharedBasisTransitions
@@ -42,7 +42,7 @@ GREEDY = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
 @pytest.fixture(autouse=True)
 def fused(monkeypatch):
     """How many tokens were decoded by the kernel."""
-    for module in ("kernels.decoding", "integrations.huggingface.state_layers"):
+    for module in ("kernels.gpu.decoding", "integrations.huggingface.state_layers"):
         monkeypatch.setattr(f"transductor.{module}.runs_on", lambda device: True)
     calls, plain = [], TokenDecoder.__call__
     monkeypatch.setattr(TokenDecoder, "__call__", lambda *given: calls.append(1) or plain(*given))

@@ -15,7 +15,7 @@ from tests.comparison import assert_same
 from tests.integrations.native_models import tiny_native
 from tests.integrations.tiny_hosts import by_embeddings, logits, some_tokens, with_sidecar
 from transductor import RationalHead
-from transductor.integrations.huggingface.hosts import HOSTS
+from transductor.integrations.huggingface.host_models import HOSTS
 from transductor.integrations.huggingface.sidecar import sidecar_of
 from transductor.transitions import CayleyTransitions, OrthogonalTransitions
 

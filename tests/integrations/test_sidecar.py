@@ -42,7 +42,7 @@ from transductor.automata import regex
 from transductor.compilation import compile_head
 from transductor.heads import LookbackHead
 from transductor.injection import DeepInjection
-from transductor.integrations.huggingface.hosts import HOSTS, UnsupportedHost
+from transductor.integrations.huggingface.host_models import HOSTS, UnsupportedHost
 from transductor.integrations.huggingface.sidecar import NAME, attach, detach, head_for, sidecar_of
 from transductor.integrations.huggingface.sidecar_storage import load_sidecar, save_sidecar
 from transductor.transitions import CayleyTransitions, DenseTransitions

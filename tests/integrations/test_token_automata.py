@@ -17,7 +17,7 @@ from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from transductor.automata import DFA, regex
 from transductor.integrations.huggingface.token_automata import compile_for_tokens, spelling_classes
-from transductor.integrations.huggingface.token_text import CannotSpell, spelled_tokens
+from transductor.integrations.huggingface.token_spelling import CannotSpell, spelled_tokens
 
 CORPUS = [
     "if (a == b) { return [x, y]; } // naïve café",

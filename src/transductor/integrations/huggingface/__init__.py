@@ -12,7 +12,7 @@ from transformers import (
 
 from transductor.integrations.huggingface.configuration import RationalTransductorConfig
 from transductor.integrations.huggingface.conversion import from_transductor, to_transductor
-from transductor.integrations.huggingface.hosts import HOSTS, UnsupportedHost
+from transductor.integrations.huggingface.host_models import HOSTS, UnsupportedHost
 from transductor.integrations.huggingface.modeling import (
     RationalTransductorForCausalLM,
     RationalTransductorForSequenceClassification,

@@ -25,11 +25,11 @@ from transformers.utils.output_capturing import capture_outputs
 
 from transductor.configuration import from_plain, to_plain
 from transductor.heads import build_head
+from transductor.integrations.huggingface.attention import HostedAttention, Placement
 from transductor.integrations.huggingface.configuration import RationalTransductorConfig
-from transductor.integrations.huggingface.hosting import HostedAttention, Placement
+from transductor.integrations.huggingface.head_states import real_tokens, refuse_pages, stream_states
+from transductor.integrations.huggingface.resizing import check_resizable, with_vocabulary
 from transductor.integrations.huggingface.state_layers import state_layer
-from transductor.integrations.huggingface.streaming import real_tokens, refuse_pages, stream_states
-from transductor.integrations.huggingface.vocabulary import check_resizable, with_vocabulary
 from transductor.model import RationalTransductor
 from transductor.model.attention import Attend, Places
 from transductor.model.backbone import Block

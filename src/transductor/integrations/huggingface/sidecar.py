@@ -20,8 +20,8 @@ from transformers.cache_utils import Cache, DynamicCache
 from transductor.checks import check_positive, one_of
 from transductor.heads import RationalHead
 from transductor.injection import DeepInjection, Inject
-from transductor.integrations.huggingface.hosts import Host, host_of
-from transductor.integrations.huggingface.streaming import fused_terms, refuse_pages, stream_states
+from transductor.integrations.huggingface.head_states import fused_terms, refuse_pages, stream_states
+from transductor.integrations.huggingface.host_models import Host, host_of
 from transductor.transitions import FAMILIES
 
 NAME: Final = "rational_sidecar"

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from transductor.configuration import from_plain, to_plain
 from transductor.heads import build_head
-from transductor.integrations.huggingface.hosts import Host, host_of
+from transductor.integrations.huggingface.host_models import Host, host_of
 from transductor.integrations.huggingface.sidecar import Sidecar, checked_layers, fasten, fixed_buffers, sidecar_of
 from transductor.model.bundle import Bundle, CheckpointError
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from transductor.heads import RationalHead
-from transductor.integrations.huggingface.hosts import host_of
+from transductor.integrations.huggingface.host_models import host_of
 from transductor.integrations.huggingface.sidecar import Sidecar, attach, detach, sidecar_of
 from transductor.transitions import DenseTransitions
 

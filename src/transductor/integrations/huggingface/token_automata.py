@@ -23,7 +23,7 @@ from transductor.automata.finite_algebra import determinised
 from transductor.checks import check_positive, one_of
 from transductor.compilation import compile_head
 from transductor.heads import RationalHead
-from transductor.integrations.huggingface.token_text import spelled_tokens, writes_leading_space
+from transductor.integrations.huggingface.token_spelling import spelled_tokens, writes_leading_space
 
 Integers: TypeAlias = NDArray[np.int64]
 
