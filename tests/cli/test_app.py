@@ -141,10 +141,10 @@ def test_bench_scan_checks_times_and_writes(tmp_path):
 
 
 def test_bench_scan_refuses_to_time_what_is_wrong(tmp_path, monkeypatch):
-    from transductor.recurrence import BACKENDS
+    from transductor.recurrence import BACKENDS, Backend
 
-    right = BACKENDS["chunked"]
-    monkeypatch.setitem(BACKENDS, "broken", lambda problem: 1.001 * right(problem))
+    right = BACKENDS["chunked"].states
+    monkeypatch.setitem(BACKENDS, "broken", Backend("broken", lambda problem: 1.001 * right(problem)))
     shown = invoke("bench", "scan", "--quick", "--output", str(tmp_path / "out"))
     assert shown.exit_code == 1
     assert "broken is wrong at B=3" in shown.output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -114,7 +115,11 @@ def test_a_wrong_backend_is_named(few, backend, change, named, monkeypatch, tmp_
             return exact(given, name, dtype)
 
     monkeypatch.setattr(self_check, "outcome", outcome)
-    monkeypatch.setitem(BACKENDS, backend, lambda problem: change(right(problem)) if problem.time else right(problem))
+
+    def states(problem):
+        return change(right.states(problem)) if problem.time else right.states(problem)
+
+    monkeypatch.setitem(BACKENDS, backend, replace(right, states=states))
     shown = invoke("--json", tmp_path / "doctor.json")
     assert shown.exit_code == 1, shown.output
     lines = [line for line in shown.output.splitlines() if line.startswith("✗")]
@@ -200,7 +205,8 @@ def test_a_known_cause_comes_with_its_remedy(few, monkeypatch):
     def broken(problem):
         raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.")
 
-    monkeypatch.setitem(BACKENDS, "chunked", lambda problem: broken(problem) if problem.time else problem.initial)
+    states = {"states": lambda problem: broken(problem) if problem.time else problem.initial}
+    monkeypatch.setitem(BACKENDS, "chunked", replace(BACKENDS["chunked"], **states))
     shown = invoke()
     assert shown.exit_code == 1
     assert "install gcc" in shown.output

@@ -70,7 +70,7 @@ def exported(model: Model, *, mask: bool = False, backend: str | None = None) ->
     """
     _check_model(model)
     if backend is not None:
-        one_of("backend", backend, [name for name in BACKENDS if name not in ("reference", "kogge_stone")])
+        one_of("backend", backend, [name for name, each in BACKENDS.items() if each.traceable])
     form = Whole(deepcopy(model).eval(), mask, backend)
     return _traced(form, form.example(*_EXAMPLE))
 

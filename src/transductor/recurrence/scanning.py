@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Final, Literal, overload
+from typing import Literal, overload
 
 import torch
 from torch import Tensor
 
-from transductor.checks import one_of, vmapped
-from transductor.kernels.cpu import scan as cpu
-from transductor.kernels.gpu.cuts import LARGEST_STATE, TRITON_FOUND
+from transductor.checks import one_of
 from transductor.kernels.precise import full_precision
 from transductor.recurrence.arguments import check_tensor, checked_problem
-from transductor.recurrence.chunked import chunked
-from transductor.recurrence.cost_model import kogge_stone_microseconds, plan_chunks
-from transductor.recurrence.kogge_stone import kogge_stone
-from transductor.recurrence.operator import kernel_scan
+from transductor.recurrence.backends import BACKENDS, solved
 from transductor.recurrence.problem import Problem
-from transductor.recurrence.reference import reference
 from transductor.recurrence.semirings import SEMIRINGS
-
-BACKENDS: Final[dict[str, Callable[[Problem], Tensor]]] = {
-    "reference": reference,
-    "kogge_stone": kogge_stone,
-    "chunked": chunked,
-    "numba": lambda problem: kernel_scan(problem, "numba"),
-    "triton": lambda problem: kernel_scan(problem, "triton"),
-}
 
 
 @overload
@@ -110,16 +94,12 @@ def scan(
     ``bias``, ``token_bias`` and ``initial_state``; second derivatives of the real scan are computed by the
     reference loop; those of the other semirings need ``backend="reference"``.
     """
-    compiling = torch.compiler.is_compiling()
-    run = _hidden_from_compilers() if compiling and not _traceable(semiring, backend) else _run
+    # Inside a compiled graph `auto` chooses only among traceable backends.
+    traceable = semiring == "real" and (backend not in BACKENDS or BACKENDS[backend].traceable)
+    run = _hidden_from_compilers() if torch.compiler.is_compiling() and not traceable else _run
     given = transitions, tokens, bias, token_bias, initial_state, mask, lengths, cu_seqlens
     states, final = run(*given, semiring, backend, return_final)
     return states if final is None else (states, final)
-
-
-def _traceable(semiring: str, backend: str) -> bool:
-    """Whether the scan is one registered operation, which compilers need not look into."""
-    return semiring == "real" and backend not in ("reference", "kogge_stone")
 
 
 def _hidden_from_compilers() -> Callable[..., tuple[Tensor, Tensor | None]]:
@@ -168,77 +148,6 @@ def _run(
         return states, None
     final = final.to(transitions.dtype)
     return states, final if batched or cu_seqlens is not None else final.squeeze(0)
-
-
-def solved(problem: Problem, backend: str) -> Tensor:
-    """All states ``(B, T, D)`` of a checked scan, by the backend of that name."""
-    if backend == "auto":
-        backend = _quickest(problem)
-    else:
-        _check_backend(backend, problem)
-    if backend != "triton":  # which widens what it reads
-        problem = replace(problem, matrices=problem.matrices.to(problem.initial.dtype))
-    operands = problem.matrices, problem.tokens, problem.bias, problem.initial, problem.mask
-    if backend == "chunked" and (torch.compiler.is_compiling() or vmapped(*operands)):
-        return kernel_scan(problem, "chunked")
-    return BACKENDS[backend](problem)
-
-
-# Kogge–Stone holds a matrix per position; `auto` takes it only where that is at most a megabyte.
-_SMALL = 1 << 18
-
-
-def _quickest(problem: Problem) -> str:
-    """The backend `auto` stands for: the kernels of the device, else plain torch."""
-    if problem.semiring.name != "real":
-        return "chunked"
-    device = problem.initial.device.type
-    if device == "cuda" and TRITON_FOUND and _fits_triton(problem):
-        return "triton"
-    if device == "cpu" and cpu.available():
-        return "numba"
-    batch, time, dim = problem.batch, problem.time, problem.state_dim
-    if torch.compiler.is_compiling() or time < 2 or batch * time * dim**2 > _SMALL:
-        return "chunked"
-    symbols = None if problem.tokens is None else problem.matrices.shape[0]
-    plan = plan_chunks(batch, time, dim, symbols, additive=problem.bias is not None)
-    return "kogge_stone" if kogge_stone_microseconds(batch, time, dim) < plan.microseconds else "chunked"
-
-
-def _check_backend(backend: str, problem: Problem) -> None:
-    """Refuse kernels where they cannot run, saying what can."""
-    if backend not in ("numba", "triton"):
-        return
-    if problem.semiring.name != "real":
-        raise ValueError(f"backend='{backend}' knows the real semiring only; use 'chunked' for {problem.semiring.name}")
-    device = problem.initial.device.type
-    if backend == "numba":
-        if device != "cpu":
-            raise ValueError(f"backend='numba' runs on the CPU; transitions are on {device}: use 'triton' or 'chunked'")
-        if not cpu.available():
-            raise ImportError("backend='numba' needs numba: pip install 'transductor[cpu]', or use 'chunked'")
-        return
-    if not TRITON_FOUND:
-        raise ImportError("backend='triton' needs triton, which comes with CUDA builds of torch; use 'chunked'")
-    if device != "cuda" and not _interpreted():
-        raise ValueError(
-            f"backend='triton' runs on a GPU; transitions are on {device}: use 'auto' or 'chunked' (to test kernels "
-            "on a CPU, slowly, set TRITON_INTERPRET=1)"
-        )
-    if not _fits_triton(problem):
-        raise ValueError(
-            f"backend='triton' takes D ≤ {LARGEST_STATE}, and tables and batches of fewer than 2³¹ numbers and "
-            f"positions; got D = {problem.state_dim}: use 'chunked'"
-        )
-
-
-def _fits_triton(problem: Problem) -> bool:
-    table = problem.tokens is None or problem.matrices.numel() < 2**31
-    return problem.state_dim <= LARGEST_STATE and table and problem.batch * problem.time < 2**31
-
-
-def _interpreted() -> bool:
-    return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
 def _final(problem: Problem, states: Tensor) -> Tensor:

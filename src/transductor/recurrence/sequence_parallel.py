@@ -20,10 +20,10 @@ from torch.autograd.function import once_differentiable
 from transductor.checks import one_of, readable, working_dtype
 from transductor.kernels.precise import full_precision
 from transductor.recurrence.arguments import check_offsets, check_tensor, checked_problem
+from transductor.recurrence.backends import BACKENDS, solved
 from transductor.recurrence.chunked import affine_product
 from transductor.recurrence.overflow import all_finite
 from transductor.recurrence.problem import Problem, folded
-from transductor.recurrence.scanning import BACKENDS, solved
 from transductor.recurrence.semirings import SEMIRINGS
 from transductor.recurrence.shards import Stretches, gathered
 

@@ -1,0 +1,142 @@
+"""The backends of the scan: how each computes all states, where it runs, and which one ``auto`` stands for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from transductor.checks import vmapped
+from transductor.kernels.cpu import scan as cpu
+from transductor.kernels.gpu.cuts import LARGEST_STATE, TRITON_FOUND
+from transductor.recurrence.chunked import chunked
+from transductor.recurrence.cost_model import kogge_stone_microseconds, plan_chunks
+from transductor.recurrence.kogge_stone import kogge_stone
+from transductor.recurrence.operator import kernel_scan
+from transductor.recurrence.problem import Problem
+from transductor.recurrence.reference import reference
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One way to compute all states of a scan.
+
+    Args:
+        name: What ``backend=`` is called with.
+        states: All states ``(B, T, D)`` of a problem, differentiable.
+        refusal: The error that says why it cannot compute a problem, and what can; None where it can.
+        suits: Whether ``auto`` should prefer it to the backends listed before it, where it does not refuse.
+        traceable: Whether it is one registered torch operation, which compilers need not look into.
+        widens: Whether it reads float16 and bfloat16 matrices itself; others get them in the dtype of the states.
+    """
+
+    name: str
+    states: Callable[[Problem], Tensor]
+    refusal: Callable[[Problem], Exception | None] = lambda problem: None
+    suits: Callable[[Problem], bool] = lambda problem: False
+    traceable: bool = False
+    widens: bool = False
+
+
+def solved(problem: Problem, backend: str) -> Tensor:
+    """All states ``(B, T, D)`` of a checked scan, by the backend of that name."""
+    chosen = _quickest(problem) if backend == "auto" else BACKENDS[backend]
+    if backend != "auto" and (error := chosen.refusal(problem)) is not None:
+        raise error
+    if not chosen.widens:
+        problem = replace(problem, matrices=problem.matrices.to(problem.initial.dtype))
+    return chosen.states(problem)
+
+
+def _quickest(problem: Problem) -> Backend:
+    """The backend that ``auto`` stands for."""
+    for backend in tuple(BACKENDS.values())[::-1]:
+        visible = backend.traceable or not torch.compiler.is_compiling()
+        if visible and backend.suits(problem) and backend.refusal(problem) is None:
+            return backend
+    raise AssertionError("the chunked scan computes every problem")
+
+
+def _chunked(problem: Problem) -> Tensor:
+    operands = problem.matrices, problem.tokens, problem.bias, problem.initial, problem.mask
+    if problem.ring == "real" and (torch.compiler.is_compiling() or vmapped(*operands)):
+        return kernel_scan(problem, "chunked")
+    return chunked(problem)
+
+
+# Kogge–Stone holds a matrix per position; `auto` takes it only where that is at most a megabyte.
+_SMALL = 1 << 18
+
+
+def _suits_kogge_stone(problem: Problem) -> bool:
+    batch, time, dim = problem.batch, problem.time, problem.state_dim
+    if problem.ring != "real" or time < 2 or batch * time * dim**2 > _SMALL:
+        return False
+    symbols = None if problem.tokens is None else problem.matrices.shape[0]
+    plan = plan_chunks(batch, time, dim, symbols, additive=problem.bias is not None)
+    return kogge_stone_microseconds(batch, time, dim) < plan.microseconds
+
+
+def _wrong_ring(backend: str, problem: Problem) -> ValueError:
+    return ValueError(f"backend='{backend}' knows the real semiring only; use 'chunked' for {problem.ring}")
+
+
+def _numba_refusal(problem: Problem) -> Exception | None:
+    if problem.ring != "real":
+        return _wrong_ring("numba", problem)
+    device = problem.initial.device.type
+    if device != "cpu":
+        return ValueError(f"backend='numba' runs on the CPU; transitions are on {device}: use 'triton' or 'chunked'")
+    if not cpu.available():
+        return ImportError("backend='numba' needs numba: pip install 'transductor[cpu]', or use 'chunked'")
+    return None
+
+
+def _triton_refusal(problem: Problem) -> Exception | None:
+    if problem.ring != "real":
+        return _wrong_ring("triton", problem)
+    if not TRITON_FOUND:
+        return ImportError("backend='triton' needs triton, which comes with CUDA builds of torch; use 'chunked'")
+    device = problem.initial.device.type
+    if device != "cuda" and os.environ.get("TRITON_INTERPRET", "0") != "1":
+        return ValueError(
+            f"backend='triton' runs on a GPU; transitions are on {device}: use 'auto' or 'chunked' (to test kernels "
+            "on a CPU, slowly, set TRITON_INTERPRET=1)"
+        )
+    table = problem.tokens is None or problem.matrices.numel() < 2**31
+    if problem.state_dim > LARGEST_STATE or not table or problem.batch * problem.time >= 2**31:
+        return ValueError(
+            f"backend='triton' takes D ≤ {LARGEST_STATE}, and tables and batches of fewer than 2³¹ numbers and "
+            f"positions; got D = {problem.state_dim}: use 'chunked'"
+        )
+    return None
+
+
+# By name.  `auto` takes the last one that suits a problem.
+BACKENDS: Final[dict[str, Backend]] = {
+    backend.name: backend
+    for backend in (
+        Backend("reference", reference),
+        Backend("chunked", _chunked, suits=lambda problem: True, traceable=True),
+        Backend("kogge_stone", kogge_stone, suits=_suits_kogge_stone),
+        Backend(
+            "numba",
+            lambda problem: kernel_scan(problem, "numba"),
+            refusal=_numba_refusal,
+            suits=lambda problem: True,
+            traceable=True,
+        ),
+        Backend(
+            "triton",
+            lambda problem: kernel_scan(problem, "triton"),
+            refusal=_triton_refusal,
+            suits=lambda problem: problem.initial.device.type == "cuda",
+            traceable=True,
+            widens=True,
+        ),
+    )
+}
