@@ -168,7 +168,7 @@ def _asked(model: Any) -> MooreMachine:
 
     if not isinstance(model, SequenceModel):
         raise TypeError(f"--ask needs a model that answers; got {type(model).__name__}")
-    found = extract_from_labels(model, _vocabulary(model))
+    found = extract_from_labels(model, model.vocab_size)
     machine = found.machine
     typer.echo(f"{machine.states} states, {machine.letters} letters; {found.queries:,} words were asked for")
     typer.echo(
@@ -176,11 +176,6 @@ def _asked(model: Any) -> MooreMachine:
         "nothing is known beyond"
     )
     return machine
-
-
-def _vocabulary(model: Any) -> int:
-    config = getattr(model.config, "backbone", model.config)
-    return int(getattr(model, "vocab_size", None) or config.vocab_size)
 
 
 def harden(

@@ -113,8 +113,7 @@ def extract(
         return extract_head(
             model, torch.eye(model.state_dim), words=words, max_states=max_states, tolerances=tolerances
         )
-    readout = model.readout if isinstance(model, RationalReadout) else model.backbone.readout
-    if readout.out_features < 2:
+    if model.output_size < 2:
         raise ValueError("model must have at least two outputs, one per label; it has one")
     words = _checked(model.rational_head, words, max_states, tolerances)
     search = Search(seen(model, words), words, max_states, tolerances)

@@ -121,9 +121,7 @@ def _refitted(linear: nn.Linear, states: Tensor) -> nn.Linear:
 @torch.no_grad()
 def _agreement(soft: RationalReadout | RationalTransductor, hard: nn.Module, words: Tensor | None) -> float:
     if words is None:
-        letters = soft.rational_head.transitions.vocab_size
-        assert letters is not None
-        words = sample_words(letters, JUDGED_WORDS, JUDGED_LENGTH)
+        words = sample_words(soft.vocab_size, JUDGED_WORDS, JUDGED_LENGTH)
     words = words[:JUDGED_WORDS, :JUDGED_LENGTH].to(soft.rational_head.raw_initial_state.device)
     training = soft.training
     labels = soft.eval()(words).argmax(-1)

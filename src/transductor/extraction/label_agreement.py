@@ -29,8 +29,7 @@ class Judge:
     @torch.no_grad()
     def __init__(self, model: RationalReadout | RationalTransductor, words: Tensor | None) -> None:
         self.model = copy.deepcopy(model).double().cpu().eval()
-        letters = self.model.rational_head.transitions.vocab_size
-        assert letters is not None
+        letters = self.model.vocab_size
         if words is None:
             words = sample_words(letters, JUDGED_WORDS, JUDGED_LENGTH)
         self.words = words[:JUDGED_WORDS, :JUDGED_LENGTH]

@@ -169,7 +169,7 @@ def _by_state(rows: Tensor, state_dim: int) -> Tensor:
 def _sensitivity(model: RationalTransductor, words: Tensor | None) -> Tensor:
     """Rows ``(D', D)`` whose Gram matrix is the mean of ``JᵀJ``, J how all logits change with one state."""
     exact = copy.deepcopy(model).double().cpu().eval().requires_grad_(False)
-    letters = exact.backbone.config.vocab_size
+    letters = exact.vocab_size
     if words is None:
         words = sample_words(letters, _PROBED_WORDS, _PROBED_LENGTH)
     given = layout(words[:_PROBED_WORDS, :_PROBED_LENGTH], letters, None, None, None)

@@ -187,12 +187,9 @@ def _backbone(model: Any) -> BackboneConfig | None:
 
 def _vocabulary(model: Any) -> int:
     """Tokens in."""
-    backbone = _backbone(model)
-    if backbone is not None:
-        return backbone.vocab_size
     if isinstance(model, RationalHead):
         return model.transitions.vocab_size or 1
-    size: int = model.vocab_size if isinstance(model, RationalReadout) else model.config.vocab_size
+    size: int = model.vocab_size
     return size
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from transductor.checks import check_token_ids
 from transductor.model.attention import Places
+from transductor.model.backbone import Backbone
 from transductor.model.time_parallel import EarlierRanks, past_mask
 from transductor.recurrence import Stretches, check_offsets, mask_from_lengths
 
@@ -25,6 +26,18 @@ class SequenceModel(nn.Module, ABC, Generic[StateT]):
 
     ``StateT`` is the model's decode state, a small frozen dataclass.
     """
+
+    readout: nn.Linear  # from the last features of a position to its logits
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int:
+        """How many tokens the model reads: they are ``0 … vocab_size − 1``."""
+
+    @property
+    def output_size(self) -> int:
+        """How many logits a position has."""
+        return self.readout.out_features
 
     @property
     @abstractmethod
@@ -63,6 +76,22 @@ class SequenceModel(nn.Module, ABC, Generic[StateT]):
     def parameter_count(self) -> int:
         """Trainable numbers."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
+
+
+class BackboneModel(SequenceModel[StateT]):
+    """A model around a :class:`~transductor.model.backbone.Backbone`, which holds the vocabulary and the readout."""
+
+    backbone: Backbone
+
+    @property
+    def vocab_size(self) -> int:
+        """How many tokens the model reads."""
+        return self.backbone.config.vocab_size
+
+    @property
+    def readout(self) -> nn.Linear:  # type: ignore[override]
+        """The backbone's readout."""
+        return self.backbone.readout
 
 
 class Layout:

@@ -67,6 +67,11 @@ class LinearRNN(SequenceModel[LinearRNNState]):
         """Sizes."""
         return self._config
 
+    @property
+    def vocab_size(self) -> int:
+        """How many tokens the model reads."""
+        return self._config.vocab_size
+
     def forward(
         self,
         tokens: Tensor,
@@ -76,7 +81,7 @@ class LinearRNN(SequenceModel[LinearRNNState]):
         cu_seqlens: Tensor | None = None,
     ) -> Tensor:
         """Tokens ``(B, T)`` to logits ``(B, T, output_size)``; see :class:`SequenceModel`."""
-        given = layout(tokens, self._config.vocab_size, mask, lengths, cu_seqlens)
+        given = layout(tokens, self.vocab_size, mask, lengths, cu_seqlens)
         tokens = given.tokens
         logits: Tensor = self.readout(self._states(tokens, mask=given.mask, cu_seqlens=given.offsets)[0])
         return logits
@@ -110,7 +115,7 @@ class LinearRNN(SequenceModel[LinearRNNState]):
         self, tokens: Tensor, state: LinearRNNState, *, mask: Tensor | None = None
     ) -> tuple[Tensor, LinearRNNState]:
         """Logits of the next tokens of a stream."""
-        tokens = layout(tokens, self._config.vocab_size, mask, None, None).tokens
+        tokens = layout(tokens, self.vocab_size, mask, None, None).tokens
         if len(tokens) != len(state.state):
             raise ValueError(f"tokens must have {len(state.state)} rows like the stream; got {len(tokens)}")
         states, final = self._states(tokens, initial_state=state.state, mask=mask)

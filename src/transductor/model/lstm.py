@@ -65,6 +65,11 @@ class LSTM(SequenceModel[LSTMState]):
         """Sizes."""
         return self._config
 
+    @property
+    def vocab_size(self) -> int:
+        """How many tokens the model reads."""
+        return self._config.vocab_size
+
     def forward(
         self,
         tokens: Tensor,
@@ -74,7 +79,7 @@ class LSTM(SequenceModel[LSTMState]):
         cu_seqlens: Tensor | None = None,
     ) -> Tensor:
         """Tokens ``(B, T)`` to logits ``(B, T, output_size)``; see :class:`SequenceModel`."""
-        given = layout(tokens, self._config.vocab_size, mask, lengths, cu_seqlens)
+        given = layout(tokens, self.vocab_size, mask, lengths, cu_seqlens)
         tokens = given.tokens
         stream = self.embedding(tokens)
         if given.offsets is not None:
@@ -103,7 +108,7 @@ class LSTM(SequenceModel[LSTMState]):
 
     def advance(self, tokens: Tensor, state: LSTMState, *, mask: Tensor | None = None) -> tuple[Tensor, LSTMState]:
         """Logits of the next tokens of a stream."""
-        tokens = layout(tokens, self._config.vocab_size, mask, None, None).tokens
+        tokens = layout(tokens, self.vocab_size, mask, None, None).tokens
         if len(tokens) != state.hidden.shape[1]:
             raise ValueError(f"tokens must have {state.hidden.shape[1]} rows like the stream; got {len(tokens)}")
         outputs, hidden, cell = [], state.hidden, state.cell

@@ -61,11 +61,11 @@ class RationalReadout(SequenceModel[ReadoutState]):
     @property
     def config(self) -> ReadoutConfig:
         """Head and number of outputs."""
-        return ReadoutConfig(self.rational_head.config, self.readout.out_features)
+        return ReadoutConfig(self.rational_head.config, self.output_size)
 
     @property
     def vocab_size(self) -> int:
-        """V, tokens in."""
+        """How many tokens the model reads."""
         letters = self.rational_head.transitions.vocab_size
         assert letters is not None
         return letters

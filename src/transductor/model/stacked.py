@@ -12,7 +12,7 @@ from transductor.configuration import configuration
 from transductor.heads import HeadConfig, HeadState, RationalHead
 from transductor.injection import build_injection
 from transductor.model.backbone import Backbone, BackboneConfig, BackboneState
-from transductor.model.base import Layout, SequenceModel, layout
+from transductor.model.base import BackboneModel, Layout, layout
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -40,7 +40,7 @@ class StackedState:
 
 
 @final
-class StackedTransductor(SequenceModel[StackedState]):
+class StackedTransductor(BackboneModel[StackedState]):
     """``h^k_t = M^k h^k_{t−1} + V^k u^{k−1}_t``, then ``u^k = Block_k(u^{k−1} + W^k h^k)``.
 
     A head driven by tokens takes ``M^k_{x_t}``: the linear stack.  A head driven by features takes ``M^k(u^{k−1}_t)``
@@ -103,7 +103,7 @@ class StackedTransductor(SequenceModel[StackedState]):
         With a ``time_group``, every rank of it calls this with its stretch of the tokens (and of ``mask``), in the
         order of ranks, and gets the logits of its stretch; see :mod:`transductor.model.time_parallel`.
         """
-        given: Layout = layout(tokens, self.backbone.config.vocab_size, mask, lengths, cu_seqlens, time_group)
+        given: Layout = layout(tokens, self.vocab_size, mask, lengths, cu_seqlens, time_group)
         tokens = given.tokens
 
         def inject(layer: int, stream: Tensor) -> Tensor:
@@ -129,7 +129,7 @@ class StackedTransductor(SequenceModel[StackedState]):
         self, tokens: Tensor, state: StackedState, *, mask: Tensor | None = None
     ) -> tuple[Tensor, StackedState]:
         """Logits of the next tokens of a stream."""
-        tokens = layout(tokens, self.backbone.config.vocab_size, mask, None, None).tokens
+        tokens = layout(tokens, self.vocab_size, mask, None, None).tokens
         after: list[HeadState] = []
 
         def inject(layer: int, stream: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from transductor.configuration import configuration
 from transductor.heads import HeadConfig, HeadState, RationalHead
 from transductor.injection import build_injection
 from transductor.model.backbone import Backbone, BackboneConfig, BackboneState
-from transductor.model.base import SequenceModel, layout
+from transductor.model.base import BackboneModel, layout
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -40,7 +40,7 @@ class TransductorState:
 
 
 @final
-class RationalTransductor(SequenceModel[TransductorState]):
+class RationalTransductor(BackboneModel[TransductorState]):
     """A Transformer with a rational head whose state enters every layer.
 
     With all projections zero it is the Transformer, bit for bit.
@@ -85,7 +85,7 @@ class RationalTransductor(SequenceModel[TransductorState]):
         With a ``time_group``, every rank of it calls this with its stretch of the tokens (and of ``mask``), in the
         order of ranks, and gets the logits of its stretch; see :mod:`transductor.model.time_parallel`.
         """
-        given = layout(tokens, self.backbone.config.vocab_size, mask, lengths, cu_seqlens, time_group)
+        given = layout(tokens, self.vocab_size, mask, lengths, cu_seqlens, time_group)
         tokens = given.tokens
         states = self.rational_head(tokens, mask=given.mask, cu_seqlens=given.offsets, time_group=time_group)
         logits: Tensor = self.backbone(tokens, given.places, self.injection.into(states))[0]
@@ -100,7 +100,7 @@ class RationalTransductor(SequenceModel[TransductorState]):
         self, tokens: Tensor, state: TransductorState, *, mask: Tensor | None = None
     ) -> tuple[Tensor, TransductorState]:
         """Logits of the next tokens of a stream."""
-        tokens = layout(tokens, self.backbone.config.vocab_size, mask, None, None).tokens
+        tokens = layout(tokens, self.vocab_size, mask, None, None).tokens
         states, head = self.rational_head.advance(tokens, state.head, mask=mask)
         inject = self.injection.into(states)
         logits, backbone = self.backbone(tokens, state.backbone.places(tokens, mask), inject, state.backbone)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, final
 from torch import Tensor
 
 from transductor.model.backbone import Backbone, BackboneConfig, BackboneState
-from transductor.model.base import SequenceModel, layout
+from transductor.model.base import BackboneModel, layout
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 
 @final
-class Transformer(SequenceModel[BackboneState]):
+class Transformer(BackboneModel[BackboneState]):
     """A causal Transformer with any position scheme: what a Rational Transductor is without its head."""
 
     def __init__(self, config: BackboneConfig) -> None:
@@ -40,7 +40,7 @@ class Transformer(SequenceModel[BackboneState]):
         With a ``time_group``, every rank of it calls this with its stretch of the tokens (and of ``mask``), in the
         order of ranks, and gets the logits of its stretch; see :mod:`transductor.model.time_parallel`.
         """
-        given = layout(tokens, self.config.vocab_size, mask, lengths, cu_seqlens, time_group)
+        given = layout(tokens, self.vocab_size, mask, lengths, cu_seqlens, time_group)
         tokens = given.tokens
         logits: Tensor = self.backbone(tokens, given.places)[0]
         return logits
@@ -53,6 +53,6 @@ class Transformer(SequenceModel[BackboneState]):
         self, tokens: Tensor, state: BackboneState, *, mask: Tensor | None = None
     ) -> tuple[Tensor, BackboneState]:
         """Logits of the next tokens of a stream."""
-        tokens = layout(tokens, self.config.vocab_size, mask, None, None).tokens
+        tokens = layout(tokens, self.vocab_size, mask, None, None).tokens
         logits, after = self.backbone(tokens, state.places(tokens, mask), None, state)
         return logits, after

@@ -104,10 +104,7 @@ def _extracted(model: Model, words: Tensor | None) -> tuple[Extraction | None, s
 
 
 def _outputs(model: Model) -> int | None:
-    if isinstance(model, RationalHead):
-        return None
-    readout = model.readout if isinstance(model, RationalReadout) else model.backbone.readout
-    return readout.out_features
+    return None if isinstance(model, RationalHead) else model.output_size
 
 
 def _has_labels(model: Model) -> bool:

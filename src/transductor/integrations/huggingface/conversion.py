@@ -33,7 +33,7 @@ def from_transductor(model: RationalTransductor, *, task: str = "causal-lm", **s
     if not isinstance(model, RationalTransductor):
         raise TypeError(f"model must be a RationalTransductor; got {type(model).__name__}")
     one_of("task", task, _CLASSES)
-    outputs, vocabulary = model.backbone.readout.out_features, model.backbone.config.vocab_size
+    outputs, vocabulary = model.output_size, model.vocab_size
     if task == "causal-lm" and outputs != vocabulary:
         raise ValueError(
             f"task must be 'token-classification' for a model with {outputs} outputs and {vocabulary} tokens; "
