@@ -1,4 +1,4 @@
-"""The tasks that every law is tried on: the registry, and members of families that differ in kind."""
+"""The tasks that every law is tried on: the registry, and parameters that change what a task is like."""
 
 from __future__ import annotations
 

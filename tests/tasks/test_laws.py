@@ -39,18 +39,18 @@ def inputs(task: Task, length: int) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_tokens_and_labels_have_their_shapes_and_ranges(task, length):
-    for family, tokens in inputs(task, length).items():
+    for kind, tokens in inputs(task, length).items():
         assert tokens.dtype == torch.int64
-        assert tokens.shape[1] == max(length, task.shortest), family
-        check_token_ids(family, tokens, task.vocab_size)
+        assert tokens.shape[1] == max(length, task.shortest), kind
+        check_token_ids(kind, tokens, task.vocab_size)
         labels = task.truth(tokens)
         assert labels.shape == tokens.shape
         if task.output_kind == "real":
             assert labels.dtype == torch.float64
-            assert bool(((labels >= 0) & (labels <= 1)).all()), family
+            assert bool(((labels >= 0) & (labels <= 1)).all()), kind
         else:
             assert labels.dtype == torch.int64
-            assert bool(((labels == IGNORED) | ((labels >= 0) & (labels < task.output_size))).all()), family
+            assert bool(((labels == IGNORED) | ((labels >= 0) & (labels < task.output_size))).all()), kind
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -71,8 +71,8 @@ def test_equal_generators_give_equal_samples(task):
 def test_the_truth_is_the_automatons(finite_task, length):
     machine = finite_task.automaton()
     assert machine.letters == finite_task.vocab_size
-    for family, tokens in inputs(finite_task, length).items():
-        assert torch.equal(finite_task.truth(tokens), machine.labels(tokens)), family
+    for kind, tokens in inputs(finite_task, length).items():
+        assert torch.equal(finite_task.truth(tokens), machine.labels(tokens)), kind
 
 
 def test_the_truth_is_the_automatons_on_all_short_words(finite_task):

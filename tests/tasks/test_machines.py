@@ -105,7 +105,7 @@ def test_unknown_groups_are_refused(group):
     [
         ("S5", "some", "generators must be 'all'"),
         ("S5", 0, "generators must be a positive integer"),
-        ("S5", 1, "generators must make the whole of S5"),
+        ("S5", 1, "generators must generate all of S5"),
         ("S3", 6, "generators must be at most 5 elements"),
         ("A5", "swaps", "generators must not be 'swaps'"),
     ],

@@ -1,4 +1,4 @@
-"""What is drawn: biases, layouts, and the inputs an enemy would choose."""
+"""What is drawn: biases, layouts, and the input kinds."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_copies_and_recalls_fill_their_answers():
 @pytest.mark.parametrize("carry_in", [0, 1, "letter"])
 def test_carries_run_the_whole_length(carry_in):
     task = LongAddition(10, carry_in)
-    labels = {family: task.truth(tokens)[0, 1:] for family, tokens in task.adversarial(50).items()}
+    labels = {kind: task.truth(tokens)[0, 1:] for kind, tokens in task.adversarial(50).items()}
     assert bool((labels["longest chain, carry 0"] == 9).all())
     assert bool((labels["longest chain, carry 1"] == 0).all())
     half = labels["chain of ones killed once"]

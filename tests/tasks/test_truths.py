@@ -174,7 +174,7 @@ JUDGES = {
 
 
 def _words(task):
-    """All short words there is patience for; samples, with one letter wrong too; and what an enemy would choose."""
+    """All short words, up to a number; samples, also with one letter wrong; and every input kind."""
     length = max(n for n in range(1, 9) if n == 1 or task.vocab_size**n <= SHORT_WORDS)
     yield all_words(task.vocab_size, length)
     for each in (1, 2, 3, 8, 9, 24):

@@ -1,4 +1,4 @@
-"""A language, its sampler, its judge.  Names no network."""
+"""Tasks to learn: each owns its tokens, its sampler, its exact labels and its adversarial inputs."""
 
 from transductor.automata.moore import IGNORED, MooreMachine
 from transductor.tasks.associative_recall import AssociativeRecall

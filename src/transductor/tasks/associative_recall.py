@@ -1,10 +1,10 @@
-"""Which value went with a key: something a Transformer does already and must not unlearn."""
+"""Associative recall, the value that went with a key: a Transformer can do this already and must not unlearn it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -13,22 +13,25 @@ from transductor.automata.moore import IGNORED
 from transductor.checks import check_positive
 from transductor.configuration import configuration
 from transductor.tasks.base import Task
-from transductor.tasks.sampling import first_place, repeated
+from transductor.tasks.sampling import first_position, repeated
 
 
 @final
 @configuration
 @dataclass(frozen=True)
 class AssociativeRecall(Task):
-    """Pairs of key and value, a marker, then keys: the label of each is the value it last went with.
+    """Pairs of key and value, a marker, then keys: the label of each key is the value that it last went with.
 
     Tokens are the keys ``0 … keys − 1``, the values ``keys … keys + values − 1`` and the marker; a label is the number
     of a value, from 0.  A key after the marker that had no value has no label.  A sampled sequence of length T has
-    (T − 1) // 3 pairs with different keys, ``keys`` at most, and asks for them again and again.
+    (T − 1) // 3 pairs with different keys, ``keys`` at most, and asks for them repeatedly.
+
+    No finite machine of reasonable size gives the truth: it would remember a value for every key.
     """
 
     keys: int = 16
     values: int = 16
+    shortest: ClassVar[int] = 4  # a key, its value, the marker, the key
 
     def __post_init__(self) -> None:
         check_positive("keys", self.keys)
@@ -36,32 +39,23 @@ class AssociativeRecall(Task):
 
     @property
     def name(self) -> str:
-        """``associative recall``, and how many keys and values."""
+        """``associative recall``, and the numbers of keys and values."""
         return f"associative recall, {self.keys} keys and {self.values} values"
 
     @property
     def vocab_size(self) -> int:
-        """Keys, values and the marker."""
+        """The number of keys and values, and one for the marker."""
         return self.keys + self.values + 1
 
     @property
     def output_size(self) -> int:
-        """The values."""
+        """The number of values."""
         return self.values
-
-    @property
-    def shortest(self) -> int:
-        """A key, its value, the marker, the key."""
-        return 4
-
-    def automaton(self) -> None:
-        """None of reasonable size: it would remember a value for every key."""
-        return
 
     def _pairs(self, length: int) -> int:
         return min(self.keys, (length - 1) // 3)
 
-    def _drawn(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
+    def _sample(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
         pairs = self._pairs(length)
         keys = torch.rand(batch_size, self.keys, generator=generator).argsort(1)[:, :pairs]
         values = torch.randint(0, self.values, (batch_size, pairs), generator=generator)
@@ -74,20 +68,20 @@ class AssociativeRecall(Task):
 
     def _labels(self, tokens: Tensor) -> Tensor:
         batch_size, length = tokens.shape
-        places = torch.arange(length)
-        marker = first_place(tokens == self.keys + self.values)[:, None]
+        positions = torch.arange(length)
+        marker = first_position(tokens == self.keys + self.values)[:, None]
         is_key = tokens < self.keys
         is_value = ~is_key & (tokens < self.keys + self.values)
         stored = torch.full((batch_size, self.keys + 1), IGNORED)
         for time in range(1, length):
             bound = is_key[:, time - 1] & is_value[:, time] & (time < marker[:, 0])
-            # What is not a pair goes to a column that is no key's.
+            # What is not a pair is stored in an extra column that belongs to no key.
             column = torch.where(bound, tokens[:, time - 1], self.keys)
             stored.scatter_(1, column[:, None], tokens[:, time, None] - self.keys)
-        found = stored.gather(1, torch.where(is_key, tokens, self.keys))
-        return torch.where(is_key & (places > marker), found, IGNORED)
+        values = stored.gather(1, torch.where(is_key, tokens, self.keys))
+        return torch.where(is_key & (positions > marker), values, IGNORED)
 
-    def _families(self, length: int) -> dict[str, Sequence[int]]:
+    def _input_kinds(self, length: int) -> dict[str, Sequence[int]]:
         pairs = self._pairs(length)
         asked = length - 2 * pairs - 1
         marker, last = self.keys + self.values, self.keys + self.values - 1

@@ -1,15 +1,17 @@
-"""What a task owns: its alphabet, its sampler, its truth, and the inputs an enemy would choose."""
+"""The contract of a task: its tokens, its sampler, its truth, and the inputs that random ones hide."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar, Literal, final
 
 import torch
 from torch import Tensor
 
+from transductor.automata.library import machine
 from transductor.automata.moore import IGNORED, MooreMachine
 from transductor.checks import check_positive, check_token_ids
 from transductor.tasks.sampling import check_probability, coins
@@ -22,10 +24,14 @@ class Task(ABC):
     A label depends on its own token and earlier ones only.  Where a position has none it is ``IGNORED``, which losses
     skip and evaluations must not count; every sampled sequence has at least one label.
 
+    A subclass has ``name``, ``vocab_size`` and ``output_size`` (class attributes, or properties where they depend on
+    fields), a sampler ``_sample``, the truth ``_labels``, and named rows of tokens ``_input_kinds``.  Where a finite
+    machine gives the truth it also has ``_machine``.
+
     Attributes:
         output_kind: ``"class"``: labels are int64 in ``[0, output_size)`` or ``IGNORED``.  ``"real"``: labels are
             float64, one number per position.
-        coin: What ``bias`` is the probability of, as words; ``None`` where letters are nothing like coins.
+        coin: What ``bias`` is the probability of, in words; ``None`` where the sampler takes no bias.
     """
 
     output_kind: ClassVar[Literal["class", "real"]] = "class"
@@ -34,62 +40,62 @@ class Task(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """The name of the task everywhere: command, file, figure."""
+        """The name of the task in records and reports."""
 
     @property
     @abstractmethod
     def vocab_size(self) -> int:
-        """Tokens are in ``[0, vocab_size)``."""
+        """The number of tokens, which are in ``[0, vocab_size)``."""
 
     @property
     @abstractmethod
     def output_size(self) -> int:
-        """Labels are in ``[0, output_size)``; one where they are real."""
+        """The number of classes, which are in ``[0, output_size)``; one where labels are real."""
 
     @property
     def shortest(self) -> int:
-        """The least length that has room for a label."""
+        """The smallest length that has room for a label."""
         return 1
 
     @property
     def chance(self) -> float:
-        """What a guess that never looks achieves.
+        """What a guess that ignores the input achieves.
 
-        Of classes, the accuracy of guessing each with the same probability, whatever the sampler and the length;
-        :meth:`best_constant` says what always guessing the same label gets on given tokens.
+        For classes this is the accuracy of guessing each with the same probability, whatever the sampler and the
+        length; :meth:`best_constant` says what always guessing the same label achieves on given tokens.
         """
         return 1 / self.output_size
 
-    @abstractmethod
     def automaton(self) -> MooreMachine | None:
-        """The finite machine that gives the truth, where one of reasonable size exists."""
+        """Return the finite machine that gives the truth, where one of reasonable size exists."""
+        return _cached_machine(self)
 
     def unit(self, length: int) -> Tensor | None:
-        """What errors of real labels are divided by, ``(T,)`` float64; ``None`` where that is one everywhere."""
+        """Return what errors of real labels are divided by, ``(T,)`` float64; ``None`` if it is one everywhere."""
         del length
         return None
 
     @final
     def sample(self, batch_size: int, length: int, generator: torch.Generator, *, bias: float | None = None) -> Tensor:
-        """Random tokens ``(B, T)`` int64; equal generators give equal tokens.
+        """Draw random tokens ``(B, T)`` int64; equal generators give equal tokens.
 
         Args:
-            batch_size: Sequences, at least one.
+            batch_size: Number of sequences, at least one.
             length: Tokens per sequence, at least ``shortest``.
-            generator: The only source of chance.
-            bias: Probability of what ``coin`` says; ``None`` for the task's own.
+            generator: The only source of randomness.
+            bias: Probability of what ``coin`` says; ``None`` for the task's own distribution.
         """
         check_positive("batch_size", batch_size)
         self._check_length(length)
         if bias is not None:
             if self.coin is None:
-                raise ValueError(f"bias must be None in {self.name}, whose letters are not coins; got {bias!r}")
+                raise ValueError(f"bias must be None in {self.name}, whose sampler takes none; got {bias!r}")
             check_probability("bias", bias)
-        return self._drawn(batch_size, length, generator, bias)
+        return self._sample(batch_size, length, generator, bias)
 
     @final
     def truth(self, tokens: Tensor) -> Tensor:
-        """The right label at every position of ``tokens`` ``(B, T)``, same shape; empty where T is zero."""
+        """Return the right label at every position of ``tokens`` ``(B, T)``, same shape; empty where T is zero."""
         check_token_ids("tokens", tokens, self.vocab_size)
         if tokens.ndim != 2:
             raise ValueError(f"tokens must have two axes, batch and time; got the shape {tuple(tokens.shape)}")
@@ -99,13 +105,13 @@ class Task(ABC):
 
     @final
     def adversarial(self, length: int) -> dict[str, Tensor]:
-        """Named inputs ``(1, T)`` that random ones hide."""
+        """Return the input kinds: named inputs ``(1, T)`` on which a mistake shows that random inputs hide."""
         self._check_length(length)
-        return {family: torch.tensor([row], dtype=torch.long) for family, row in self._families(length).items()}
+        return {kind: torch.tensor([row], dtype=torch.long) for kind, row in self._input_kinds(length).items()}
 
     @final
     def best_constant(self, tokens: Tensor) -> float:
-        """Accuracy of the best single label on ``tokens`` ``(B, T)``; of real labels, its mean squared error."""
+        """Return the best accuracy of a single label on ``tokens`` ``(B, T)``; its squared error if labels are real."""
         labels = self.truth(tokens)
         labels = labels[labels != IGNORED]
         if labels.numel() == 0:
@@ -115,16 +121,20 @@ class Task(ABC):
         return float(labels.bincount().max()) / labels.numel()
 
     @abstractmethod
-    def _drawn(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
-        """Tokens of a checked request."""
+    def _sample(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
+        """Draw tokens ``(B, T)``; the arguments have been checked."""
 
     @abstractmethod
     def _labels(self, tokens: Tensor) -> Tensor:
-        """Labels of checked int64 tokens ``(B, T)`` with T at least one."""
+        """Return the labels of checked int64 tokens ``(B, T)`` with T at least one."""
 
     @abstractmethod
-    def _families(self, length: int) -> dict[str, Sequence[int]]:
-        """One row of tokens per adversarial family."""
+    def _input_kinds(self, length: int) -> dict[str, Sequence[int]]:
+        """Return one row of tokens for each input kind."""
+
+    def _machine(self) -> MooreMachine | None:
+        """Build the machine that :meth:`automaton` returns; it is built once for equal tasks."""
+        return None
 
     def _check_length(self, length: int) -> None:
         check_positive("length", length)
@@ -132,30 +142,45 @@ class Task(ABC):
             raise ValueError(f"length must be at least {self.shortest} in {self.name}; got {length}")
 
 
+@cache
+def _cached_machine(task: Task) -> MooreMachine | None:
+    return task._machine()
+
+
 @dataclass(frozen=True)
 class AutomatonTask(Task):
-    """A task whose truth is read off its machine."""
+    """A task whose truth is read off its machine: it gives ``_machine`` in place of ``_labels``."""
 
     @abstractmethod
+    def _machine(self) -> MooreMachine:
+        """Build the finite machine that gives the truth."""
+
+    @final
     def automaton(self) -> MooreMachine:
-        """The finite machine that gives the truth."""
+        """Return the finite machine that gives the truth."""
+        truth = super().automaton()
+        assert truth is not None
+        return truth
 
     @final
     def _labels(self, tokens: Tensor) -> Tensor:
         return self.automaton().labels(tokens)
 
 
+@dataclass(frozen=True)
 class CoinTask(Task):
     """A task over zeros and ones, drawn as coins."""
 
     coin: ClassVar[str] = "a one"
-
-    @property
-    @final
-    def vocab_size(self) -> int:
-        """Zero and one."""
-        return 2
+    vocab_size: ClassVar[int] = 2
 
     @final
-    def _drawn(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
+    def _sample(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
         return coins(batch_size, length, generator, bias)
+
+
+def named_machine(name: str) -> MooreMachine:
+    """Return the machine of the library that is called ``name``, with the label one where it accepts."""
+    dfa = machine(name).dfa
+    assert dfa is not None
+    return MooreMachine.from_dfa(dfa)

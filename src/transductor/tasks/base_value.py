@@ -1,4 +1,4 @@
-"""The value of a numeral: the one task whose labels are real numbers."""
+"""The value of a numeral: the only task whose labels are real numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from transductor.automata.weighted import WeightedAutomaton
 from transductor.checks import one_of
 from transductor.configuration import configuration
 from transductor.tasks.base import Task
-from transductor.tasks.sampling import coins, repeated
+from transductor.tasks.sampling import check_at_least_two, coins, repeated
 
 
 @final
@@ -24,14 +24,15 @@ from transductor.tasks.sampling import coins, repeated
 class BaseValue(Task):
     """Tokens are digits; the label at t is the value of the first t digits divided by ``base**t``, in [0, 1).
 
-    Float64 rounds it once; so many of the largest digits in a row are 1, as 0.999… is.
+    Float64 rounds it once, so a long row of the largest digit has the value 1, as 0.999… has.  No finite machine gives
+    the truth; :meth:`series` is the weighted automaton that does.
 
     Args:
         base: Number of digits, at least two.
         most_significant_first: Whether the numeral is written as people do (the label is then 0.d₁d₂…dₜ), or from its
             last digit.
         normalised: Whether labels are divided by ``base**t``.  If not they are the values themselves, and errors are
-            divided instead: the same measure, but the machine that is asked for grows (Horner's scheme) where the other
+            divided instead: the same measure, but the machine to be learned grows (Horner's scheme) where the other
             contracts.
     """
 
@@ -40,40 +41,31 @@ class BaseValue(Task):
     normalised: bool = True
     output_kind: ClassVar[Literal["class", "real"]] = "real"
     coin: ClassVar[str] = "a digit other than zero; those are equally likely"
+    output_size: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        if not isinstance(self.base, int) or isinstance(self.base, bool) or self.base < 2:
-            raise ValueError(f"base must be an integer of at least two; got {self.base!r}")
+        check_at_least_two("base", self.base)
         one_of("most_significant_first", self.most_significant_first, (True, False))
         one_of("normalised", self.normalised, (True, False))
 
     @property
     def name(self) -> str:
-        """``base-b value``, and the order where it is not people's."""
+        """``base-b value``, and what differs from the usual order and division."""
         order = "" if self.most_significant_first else ", last digit first"
         return f"base-{self.base} value{order}" + ("" if self.normalised else ", not divided")
 
     @property
     def vocab_size(self) -> int:
-        """The digits."""
+        """The number of digits."""
         return self.base
 
     @property
-    def output_size(self) -> int:
-        """One real number."""
-        return 1
-
-    @property
     def chance(self) -> float:
-        """Mean squared error of the best constant, one half, on long numerals of even digits."""
+        """The mean squared error of the best constant, one half, on long numerals of equally likely digits."""
         return 1 / 12
 
-    def automaton(self) -> None:
-        """No finite machine; see :meth:`series`."""
-        return
-
     def series(self) -> WeightedAutomaton:
-        """The weighted automaton, of two states, that gives the value itself; its letters are the digits."""
+        """Return the weighted automaton of two states whose value is the numeral's; its letters are the digits."""
         if self.most_significant_first:
             matrices = [[[1, 0], [digit, self.base]] for digit in range(self.base)]
         else:
@@ -81,14 +73,14 @@ class BaseValue(Task):
         return WeightedAutomaton([1, 0], matrices, [0, 1], tuple(range(self.base)))
 
     def unit(self, length: int) -> Tensor | None:
-        """``base**t`` where labels are not divided by it already."""
+        """Return ``base**t`` where labels are not divided by it already."""
         return None if self.normalised else self._place_values(length)
 
     def _place_values(self, length: int) -> Tensor:
         return float(self.base) ** torch.arange(1, length + 1, dtype=torch.float64)
 
     def integers(self, tokens: Tensor) -> NDArray[Any]:
-        """The values themselves, ``(B, T)`` Python integers: exact at any length."""
+        """Return the values themselves, ``(B, T)`` Python integers: exact at any length."""
         digits_TB = tokens.numpy().astype(object).T
         values_TB = np.empty_like(digits_TB)
         value_B, place_value = np.zeros(digits_TB.shape[1:], dtype=object), 1
@@ -101,7 +93,7 @@ class BaseValue(Task):
             values_TB[time] = value_B
         return values_TB.T
 
-    def _drawn(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
+    def _sample(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
         if bias is None:
             return torch.randint(0, self.base, (batch_size, length), generator=generator)
         digits = torch.randint(1, self.base, (batch_size, length), generator=generator)
@@ -122,7 +114,7 @@ class BaseValue(Task):
             values[:, time] = value
         return values
 
-    def _families(self, length: int) -> dict[str, Sequence[int]]:
+    def _input_kinds(self, length: int) -> dict[str, Sequence[int]]:
         top = self.base - 1
         return {
             "all zeros": [0] * length,

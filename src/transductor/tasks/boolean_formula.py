@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import ClassVar, TypeAlias, final
 
 import torch
@@ -17,7 +16,11 @@ from transductor.tasks.base import AutomatonTask
 from transductor.tasks.sampling import coins, repeated
 
 FALSE, TRUE, AND, OR, XOR, CLOSE = range(6)
-DEEPEST = 4  # 6^depth stacks
+DEEPEST = 4  # the machine has about 6^depth states
+
+# Open brackets with the values of their arguments so far, and the label; None when the brackets are wrong.
+_Stack: TypeAlias = tuple[tuple[int, int], ...]
+_State: TypeAlias = tuple[_Stack, int] | None
 
 
 @final
@@ -27,12 +30,15 @@ class BooleanFormula(AutomatonTask):
     """Letters: 0, 1, the brackets ``(and``, ``(or``, ``(xor``, and ``)``; any number of arguments in between.
 
     The label at ``)`` is the value of the formula it closes, and that of a 0 or 1 outside all brackets is itself;
-    other letters have none.  Negation is ``(xor 1 x)``; without arguments, and is 1 while or and xor are 0.  After a
-    bracket deeper than ``depth``, or one that closes nothing, there are no labels.  A sampled sequence is one formula.
+    other letters have none.  Negation is ``(xor 1 x)``.  Without arguments, ``(and)`` is 1 while ``(or)`` and ``(xor)``
+    are 0.  After a bracket deeper than ``depth``, or one that closes nothing, there are no labels.  A sampled sequence
+    is one formula.
     """
 
     depth: int = 3
     coin: ClassVar[str] = "a 1 among the constants"
+    vocab_size: ClassVar[int] = 6
+    output_size: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         check_positive("depth", self.depth)
@@ -41,24 +47,29 @@ class BooleanFormula(AutomatonTask):
 
     @property
     def name(self) -> str:
-        """``Boolean formulas of depth d``."""
+        """``Boolean formulas of depth d``, with the depth for d."""
         return f"Boolean formulas of depth {self.depth}"
 
-    @property
-    def vocab_size(self) -> int:
-        """Two constants, three opening brackets, one that closes."""
-        return 6
+    def _machine(self) -> MooreMachine:
+        """Build the machine whose state is the open brackets, each with the value of its arguments so far."""
 
-    @property
-    def output_size(self) -> int:
-        """False and true."""
-        return 2
+        def step(state: _State, letter: int) -> _State:
+            if state is None:
+                return None
+            stack = state[0]
+            if letter <= TRUE:
+                return _with_argument(stack, letter), IGNORED if stack else letter
+            if letter < CLOSE:
+                return ((*stack, (letter, int(letter == AND))), IGNORED) if len(stack) < self.depth else None
+            if not stack:
+                return None
+            value = stack[-1][1]
+            return _with_argument(stack[:-1], value), value
 
-    def automaton(self) -> MooreMachine:
-        """The open brackets, each with the value of its arguments so far."""
-        return _machine(self.depth)
+        start: _State = ((), IGNORED)
+        return MooreMachine.explored(start, 6, step, lambda state: IGNORED if state is None else state[1])
 
-    def _drawn(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
+    def _sample(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
         tokens = coins(batch_size, length, generator, bias)
         if length == 1:
             return tokens
@@ -78,14 +89,14 @@ class BooleanFormula(AutomatonTask):
             open_now = open_now + may_open.long() - close.long()
         return tokens
 
-    def _families(self, length: int) -> dict[str, Sequence[int]]:
+    def _input_kinds(self, length: int) -> dict[str, Sequence[int]]:
         if length == 1:
             return {"true": [TRUE], "false": [FALSE]}
         inside = length - 2
         deep = min(self.depth, length // 2)
         nested = [*repeated((XOR, AND), deep), *[TRUE] * (length - 2 * deep), *[CLOSE] * deep]
         pairs = [AND, TRUE, CLOSE, FALSE] if self.depth > 1 else [TRUE, FALSE]
-        whole = inside // len(pairs) * len(pairs)
+        in_pairs = inside // len(pairs) * len(pairs)
         return {
             "and of ones": [AND, *[TRUE] * inside, CLOSE],
             "and of ones but the first": [AND, *[FALSE, *[TRUE] * inside][:inside], CLOSE],
@@ -93,36 +104,12 @@ class BooleanFormula(AutomatonTask):
             "or of zeros but the first": [OR, *[TRUE, *[FALSE] * inside][:inside], CLOSE],
             "xor of ones": [XOR, *[TRUE] * inside, CLOSE],
             "deepest nesting": nested,
-            "many short brackets": [XOR, *repeated(pairs, whole), *[TRUE] * (inside - whole), CLOSE],
+            "many short brackets": [XOR, *repeated(pairs, in_pairs), *[TRUE] * (inside - in_pairs), CLOSE],
         }
 
 
-# Open brackets with the values of their arguments so far, and the label; None when the brackets are wrong.
-_Stack: TypeAlias = tuple[tuple[int, int], ...]
-_State: TypeAlias = tuple[_Stack, int] | None
-
-
-@cache
-def _machine(depth: int) -> MooreMachine:
-    def step(state: _State, letter: int) -> _State:
-        if state is None:
-            return None
-        stack = state[0]
-        if letter <= TRUE:
-            return _with_argument(stack, letter), IGNORED if stack else letter
-        if letter < CLOSE:
-            return ((*stack, (letter, int(letter == AND))), IGNORED) if len(stack) < depth else None
-        if not stack:
-            return None
-        value = stack[-1][1]
-        return _with_argument(stack[:-1], value), value
-
-    start: _State = ((), IGNORED)
-    return MooreMachine.explored(start, 6, step, lambda state: IGNORED if state is None else state[1])
-
-
 def _with_argument(stack: _Stack, argument: int) -> _Stack:
-    """One more argument of the innermost open bracket."""
+    """Return the stack after one more argument of the innermost open bracket."""
     if not stack:
         return stack
     gate, value = stack[-1]

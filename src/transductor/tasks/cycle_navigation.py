@@ -1,10 +1,9 @@
-"""Where a walker on a cycle stands."""
+"""Cycle navigation: where a walker on a cycle stands."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import ClassVar, final
 
 import torch
@@ -26,31 +25,26 @@ class CycleNavigation(Task):
     """Tokens are the moves −1, 0, +1 (letters 0, 1, 2); the label is the place on a cycle of ``places``."""
 
     places: int = 5
-    coin: ClassVar[str] = "a move that is not staying; back and forth are as likely"
+    coin: ClassVar[str] = "a move that is not staying; back and forth are equally likely"
+    vocab_size: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
         check_positive("places", self.places)
 
     @property
     def name(self) -> str:
-        """``cycle-n navigation``."""
+        """``cycle-n navigation``, with the number of places for n."""
         return f"cycle-{self.places} navigation"
 
     @property
-    def vocab_size(self) -> int:
-        """Back, stay, forth."""
-        return 3
-
-    @property
     def output_size(self) -> int:
-        """The places."""
+        """The number of places."""
         return self.places
 
-    def automaton(self) -> MooreMachine:
-        """One state per place."""
-        return _machine(self.places)
+    def _machine(self) -> MooreMachine:
+        return MooreMachine.explored(0, 3, lambda place, move: (place + move - STAY) % self.places, lambda place: place)
 
-    def _drawn(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
+    def _sample(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
         if bias is None:
             return torch.randint(0, 3, (batch_size, length), generator=generator)
         moves = coins(batch_size, length, generator, bias)
@@ -60,7 +54,7 @@ class CycleNavigation(Task):
     def _labels(self, tokens: Tensor) -> Tensor:
         return (tokens - STAY).cumsum(1) % self.places
 
-    def _families(self, length: int) -> dict[str, Sequence[int]]:
+    def _input_kinds(self, length: int) -> dict[str, Sequence[int]]:
         half = length // 2
         return {
             "always forth": [FORTH] * length,
@@ -70,8 +64,3 @@ class CycleNavigation(Task):
             "to and fro": repeated((FORTH, BACK), length),
             "far out and back": [FORTH] * half + [BACK] * (length - half),
         }
-
-
-@cache
-def _machine(places: int) -> MooreMachine:
-    return MooreMachine.explored(0, 3, lambda place, move: (place + move - STAY) % places, lambda place: place)

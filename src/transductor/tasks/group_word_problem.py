@@ -1,10 +1,9 @@
-"""Which element of a group the letters so far multiply to: state tracking."""
+"""The word problem of a group: which element the letters so far multiply to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import final
 
 import numpy as np
@@ -31,8 +30,8 @@ class GroupWordProblem(AutomatonTask):
     Args:
         group: ``"Z5"``, ``"S5"``, ``"A5"``, ``"D6"``, or a product such as ``"Z2xS3"``; at most 720 elements.
         generators: The letters: ``"all"`` elements; the ``"named"`` generators customary for the group; ``"swaps"``,
-            all transpositions of a symmetric group; or a number of elements drawn by ``seed`` that make the group.
-        seed: Of random letters; without effect on others.
+            all transpositions of a symmetric group; or a number of random elements that generate the group.
+        seed: Seed of random letters; without effect on others.
     """
 
     group: str = "S5"
@@ -47,11 +46,11 @@ class GroupWordProblem(AutomatonTask):
             check_positive("generators", self.generators)
         if not isinstance(self.seed, int) or isinstance(self.seed, bool):
             raise ValueError(f"seed must be an integer; got {self.seed!r}")
-        _ = self.letters
+        _ = self.letters  # raises where these letters cannot be
 
     @property
     def name(self) -> str:
-        """``S5 word problem``, and which letters."""
+        """``S5 word problem``, with the group's own name, and which letters."""
         letters = self.generators
         if not isinstance(letters, str):
             letters = f"{letters} random, seed {self.seed}"
@@ -59,12 +58,12 @@ class GroupWordProblem(AutomatonTask):
 
     @property
     def elements(self) -> tuple[Permutation, ...]:
-        """The elements by label, as permutations: ``p[point]`` is where the point goes."""
+        """The elements in the order of labels, as permutations: ``p[point]`` is where the point goes."""
         return named_group(self.group).elements
 
     @property
     def letters(self) -> tuple[Permutation, ...]:
-        """The elements that tokens stand for."""
+        """The elements that tokens stand for, in the order of tokens."""
         if self.generators == "all":
             return self.elements
         if self.generators == "named":
@@ -75,22 +74,23 @@ class GroupWordProblem(AutomatonTask):
 
     @property
     def vocab_size(self) -> int:
-        """The letters."""
+        """The number of letters."""
         return len(self.letters)
 
     @property
     def output_size(self) -> int:
-        """The elements."""
+        """The number of elements."""
         return len(self.elements)
 
-    def automaton(self) -> MooreMachine:
-        """One state per element."""
-        return _machine(self.elements, self.letters)
+    def _machine(self) -> MooreMachine:
+        numbers = {element: number for number, element in enumerate(self.elements)}
+        table = [[numbers[composed(element, letter)] for letter in self.letters] for element in self.elements]
+        return MooreMachine(np.array(table), np.arange(len(self.elements)))
 
-    def _drawn(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
+    def _sample(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
         return torch.randint(0, self.vocab_size, (batch_size, length), generator=generator)
 
-    def _families(self, length: int) -> dict[str, Sequence[int]]:
+    def _input_kinds(self, length: int) -> dict[str, Sequence[int]]:
         letters = self.letters
         longest = max(range(len(letters)), key=lambda letter: element_order(letters[letter]))
         return {
@@ -99,10 +99,3 @@ class GroupWordProblem(AutomatonTask):
             "first and last letter by turns": repeated((0, len(letters) - 1), length),
             "every letter in turn": repeated(range(len(letters)), length),
         }
-
-
-@cache
-def _machine(elements: tuple[Permutation, ...], letters: tuple[Permutation, ...]) -> MooreMachine:
-    numbers = {element: number for number, element in enumerate(elements)}
-    table = [[numbers[composed(element, letter)] for letter in letters] for element in elements]
-    return MooreMachine(np.array(table), np.arange(len(elements)))

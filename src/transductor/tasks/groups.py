@@ -29,10 +29,10 @@ class NamedGroup:
 
 @cache
 def named_group(name: str) -> NamedGroup:
-    """The group called ``name``; a product acts on the points of its factors side by side.
+    """Return the group called ``name``; a product acts on the points of its factors side by side.
 
-    Customary generators: of Zₙ a turn and its inverse; of Sₙ a swap and the full cycle; of Aₙ two even cycles; of Dₙ,
-    which has 2n elements, a turn and a reflection; of a product those of its factors.
+    Customary generators: for Zₙ a turn and its inverse; for Sₙ a swap and the full cycle; for Aₙ two even cycles; for
+    Dₙ, which has 2n elements, a turn and a reflection; for a product those of its factors.
     """
     factors = [_factor(name, part) for part in name.split("x")] if isinstance(name, str) else []
     if not factors:
@@ -51,7 +51,7 @@ def named_group(name: str) -> NamedGroup:
 
 
 def _factor(name: str, part: str) -> tuple[int, int, list[Permutation]]:
-    """Order, degree and customary generators of one factor."""
+    """Return order, degree and customary generators of one factor."""
     match = re.fullmatch(r"([ZSAD])([1-9][0-9]{0,3})", part)
     kind, n = (match[1], int(match[2])) if match else ("", 0)
     lowest, highest = {"Z": (2, 720), "S": (2, 6), "A": (3, 6), "D": (3, 360)}.get(kind, (1, 0))
@@ -68,7 +68,7 @@ def _factor(name: str, part: str) -> tuple[int, int, list[Permutation]]:
 
 
 def all_swaps(group: str) -> tuple[Permutation, ...]:
-    """Every transposition of the points of a symmetric group."""
+    """Return every transposition of the points of a symmetric group."""
     if not re.fullmatch("S[2-6]", group):
         raise ValueError(f"generators must not be 'swaps' unless group is S<n>; got the group {group!r}")
     swaps = []
@@ -81,17 +81,15 @@ def all_swaps(group: str) -> tuple[Permutation, ...]:
 
 @cache
 def random_generators(group: str, count: int, seed: int) -> tuple[Permutation, ...]:
-    """``count`` different elements other than the identity that make the whole group, drawn by ``seed``."""
-    found = named_group(group)
-    if count >= len(found.elements):
+    """Draw ``count`` different elements other than the identity that generate the group ``group``."""
+    elements = named_group(group).elements
+    if count >= len(elements):
         raise ValueError(
-            f"generators must be at most {len(found.elements) - 1} elements of {group}, the identity aside; got {count}"
+            f"generators must be at most {len(elements) - 1} elements of {group}, the identity aside; got {count}"
         )
     chance = random.Random(seed)
     for _ in range(ATTEMPTS):
-        drawn = tuple(chance.sample(found.elements[1:], count))
-        if PermutationGroup(len(drawn[0]), drawn).order == len(found.elements):
+        drawn = tuple(chance.sample(elements[1:], count))
+        if PermutationGroup(len(drawn[0]), drawn).order == len(elements):
             return drawn
-    raise ValueError(
-        f"generators must make the whole of {group}; {count} random elements never did in {ATTEMPTS} draws"
-    )
+    raise ValueError(f"generators must generate all of {group}; {count} random elements never did in {ATTEMPTS} draws")

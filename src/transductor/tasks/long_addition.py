@@ -1,10 +1,9 @@
-"""Long addition over aligned pairs of digits, the last digits first."""
+"""Long addition of aligned pairs of digits, the last digits first."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import ClassVar, final
 
 import torch
@@ -14,7 +13,7 @@ from transductor.automata.moore import IGNORED, MooreMachine
 from transductor.checks import one_of
 from transductor.configuration import configuration
 from transductor.tasks.base import Task
-from transductor.tasks.sampling import coins, latest, repeated
+from transductor.tasks.sampling import check_at_least_two, coins, latest, repeated
 
 
 @final
@@ -35,40 +34,45 @@ class LongAddition(Task):
     coin: ClassVar[str] = "a pair that passes the carry on, its digits having the sum base − 1"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.base, int) or isinstance(self.base, bool) or self.base < 2:
-            raise ValueError(f"base must be an integer of at least two; got {self.base!r}")
+        check_at_least_two("base", self.base)
         one_of("carry_in", self.carry_in, (0, 1, "letter"))
 
     @property
     def name(self) -> str:
-        """``base-b long addition``, and the carry where it is not zero."""
+        """``base-b long addition``, and the first carry where it is not zero."""
         carry = {0: "", 1: ", carry in", "letter": ", carry letter"}[self.carry_in]
         return f"base-{self.base} long addition{carry}"
 
     @property
     def vocab_size(self) -> int:
-        """Pairs of digits, and two carries where they are letters."""
+        """The number of pairs of digits, and two for the carries where they are letters."""
         return self.base**2 + (2 if self.carry_in == "letter" else 0)
 
     @property
     def output_size(self) -> int:
-        """The digits."""
+        """The number of digits."""
         return self.base
 
     @property
     def shortest(self) -> int:
-        """A pair, after a carry where that is a letter."""
+        """Room for a pair, after a carry where that is a letter."""
         return 2 if self.carry_in == "letter" else 1
 
-    def automaton(self) -> MooreMachine:
-        """The carry and the last digit of the sum."""
-        return _machine(self.base, self._first_carry, self.vocab_size)
+    def _machine(self) -> MooreMachine:
+        """Build the machine whose state is the carry and the last digit of the sum."""
+
+        def step(state: tuple[int, int], letter: int) -> tuple[int, int]:
+            if letter >= self.base**2:
+                return letter - self.base**2, IGNORED
+            return divmod(letter // self.base + letter % self.base + state[0], self.base)
+
+        return MooreMachine.explored((self._first_carry, IGNORED), self.vocab_size, step, lambda state: state[1])
 
     @property
     def _first_carry(self) -> int:
         return self.carry_in if isinstance(self.carry_in, int) else 0
 
-    def _drawn(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
+    def _sample(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
         pairs = torch.randint(0, self.base**2, (batch_size, length), generator=generator)
         if bias is not None:
             left = pairs // self.base
@@ -91,7 +95,7 @@ class LongAddition(Task):
         carries = torch.cat([torch.full_like(carries[:, :1], self._first_carry), carries[:, :-1]], dim=1)
         return torch.where(is_letter, IGNORED, (totals + carries) % self.base)
 
-    def _families(self, length: int) -> dict[str, Sequence[int]]:
+    def _input_kinds(self, length: int) -> dict[str, Sequence[int]]:
         top = self.base - 1
         kill, passing, generate = 0, top * self.base, top * self.base + top
         half = length // 2
@@ -110,22 +114,12 @@ class LongAddition(Task):
         }
 
     def _start(self, carry: int) -> list[int]:
-        """The carry as a letter, where it is one."""
+        """Return the row that sets the carry: one letter where carries are letters, else empty."""
         return [self.base**2 + carry] if self.carry_in == "letter" else []
 
     def _chain(self, carry: int, length: int) -> list[int]:
-        """A carry that is passed on to the end, made by the first pair where nothing else can make it."""
+        """Return a carry passed on to the end, made by the first pair where nothing else makes it."""
         first = self._start(carry)
         if self.carry_in == 1 - carry:
             first = [self.base**2 - 1 if carry else 0]
         return [*first, *[(self.base - 1) * self.base] * length][:length]
-
-
-@cache
-def _machine(base: int, first_carry: int, letters: int) -> MooreMachine:
-    def step(state: tuple[int, int], letter: int) -> tuple[int, int]:
-        if letter >= base**2:
-            return letter - base**2, IGNORED
-        return divmod(letter // base + letter % base + state[0], base)
-
-    return MooreMachine.explored((first_carry, IGNORED), letters, step, lambda state: state[1])

@@ -1,10 +1,9 @@
-"""How many ones so far, modulo k."""
+"""Modular counting: the number of ones so far, modulo k."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import final
 
 from torch import Tensor
@@ -13,7 +12,7 @@ from transductor.automata.moore import MooreMachine
 from transductor.checks import check_positive
 from transductor.configuration import configuration
 from transductor.tasks.base import CoinTask
-from transductor.tasks.sampling import binary_families
+from transductor.tasks.sampling import binary_input_kinds
 
 
 @final
@@ -29,26 +28,20 @@ class ModularCounting(CoinTask):
 
     @property
     def name(self) -> str:
-        """``mod-k counting``."""
+        """``mod-k counting``, with the modulus for k."""
         return f"mod-{self.modulus} counting"
 
     @property
     def output_size(self) -> int:
-        """The residues."""
+        """The number of residues."""
         return self.modulus
 
-    def automaton(self) -> MooreMachine:
-        """One state per residue."""
-        return _machine(self.modulus)
+    def _machine(self) -> MooreMachine:
+        return MooreMachine.explored(0, 2, lambda count, bit: (count + bit) % self.modulus, lambda count: count)
 
     def _labels(self, tokens: Tensor) -> Tensor:
         return tokens.cumsum(1) % self.modulus
 
-    def _families(self, length: int) -> dict[str, Sequence[int]]:
-        # On fair coins a wrong angle partly cancels; all ones and all zeros add it up, each for its letter.
-        return binary_families(length)
-
-
-@cache
-def _machine(modulus: int) -> MooreMachine:
-    return MooreMachine.explored(0, 2, lambda count, bit: (count + bit) % modulus, lambda count: count)
+    def _input_kinds(self, length: int) -> dict[str, Sequence[int]]:
+        # On fair coins the errors of a wrong angle partly cancel; all ones and all zeros add up those of one token.
+        return binary_input_kinds(length)

@@ -1,4 +1,4 @@
-"""Every task by name."""
+"""The registry of tasks: every task by its name on the command line."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TASKS: Final[dict[str, Callable[[], Task]]] = {
     "recall": AssociativeRecall,
 }
 
-# Tasks of one integer after the colon.
+# Tasks that take one integer after a colon.
 _BY_NUMBER: Final[dict[str, Callable[[int], Task]]] = {
     "counting": ModularCounting,
     "cycle": CycleNavigation,
@@ -64,10 +64,10 @@ _BY_NUMBER: Final[dict[str, Callable[[int], Task]]] = {
 
 
 def task_named(name: str) -> Task:
-    """A task by its name in ``TASKS``, with parameters after colons.
+    """Return the task of a name in ``TASKS``, with parameters after colons.
 
     ``"parity"``, ``"counting:7"``, ``"tomita:4"``, ``"addition:2"``, ``"group:S5"``, ``"group:A5:named"``, and
-    ``"group:S5:2:7"`` for two random generators drawn by the seed 7.
+    ``"group:S5:2:7"`` for two random generators drawn with seed 7.
     """
     kind, *parameters = name.split(":")
     if kind not in TASKS:

@@ -1,22 +1,20 @@
-"""Tomita's seven languages: is the word so far in the language?"""
+"""Tomita's seven languages: whether the word so far is in the language."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import ClassVar, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from transductor.automata.library import machine
 from transductor.automata.moore import MooreMachine
 from transductor.checks import one_of
 from transductor.configuration import configuration
-from transductor.tasks.base import AutomatonTask
-from transductor.tasks.sampling import binary_families, coins
+from transductor.tasks.base import AutomatonTask, named_machine
+from transductor.tasks.sampling import binary_input_kinds, coins
 
 
 @final
@@ -25,36 +23,27 @@ from transductor.tasks.sampling import binary_families, coins
 class Tomita(AutomatonTask):
     """Binary tokens; the label at t is one where the first t letters are a word of Tomita's language ``number``.
 
-    Coins alone leave most of these languages within a few letters.  So the sampler turns a letter over where it would
-    leave for good, until a time drawn for each sequence from twice the length: about half of them never leave.
+    Plain coins leave most of these languages within a few letters.  So the sampler flips a letter that would leave the
+    language for good, until a time drawn for each sequence from twice the length: about half of them never leave.
     """
 
     number: int = 1
-    coin: ClassVar[str] = "a one, before letters are turned over"
+    coin: ClassVar[str] = "a one, before letters are flipped"
+    vocab_size: ClassVar[int] = 2
+    output_size: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         one_of("number", self.number, range(1, 8))
 
     @property
     def name(self) -> str:
-        """``Tomita n``."""
+        """``Tomita n``, with the number of the language."""
         return f"Tomita {self.number}"
 
-    @property
-    def vocab_size(self) -> int:
-        """Zero and one."""
-        return 2
+    def _machine(self) -> MooreMachine:
+        return named_machine(f"tomita:{self.number}")
 
-    @property
-    def output_size(self) -> int:
-        """Outside and inside."""
-        return 2
-
-    def automaton(self) -> MooreMachine:
-        """The minimal machine of the language."""
-        return _machine(self.number)
-
-    def _drawn(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
+    def _sample(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
         tokens = coins(batch_size, length, generator, bias)
         free = torch.randint(0, 2 * length, (batch_size,), generator=generator).numpy()
         table = self.automaton().transitions
@@ -66,19 +55,12 @@ class Tomita(AutomatonTask):
             state_B = table[state_B, letter_B]
         return torch.from_numpy(letters_TB.T.copy())
 
-    def _families(self, length: int) -> dict[str, Sequence[int]]:
+    def _input_kinds(self, length: int) -> dict[str, Sequence[int]]:
         return {
-            **binary_families(length),
-            "ones and zeros by turns": [1 - bit for bit in binary_families(length)["alternating"]],
+            **binary_input_kinds(length),
+            "ones and zeros by turns": [1 - bit for bit in binary_input_kinds(length)["alternating"]],
             "a zero at the end": [1] * (length - 1) + [0],
             "a zero at the start": [0] + [1] * (length - 1),
             "a one at the end": [0] * (length - 1) + [1],
             "a one at the start": [1] + [0] * (length - 1),
         }
-
-
-@cache
-def _machine(number: int) -> MooreMachine:
-    dfa = machine(f"tomita:{number}").dfa
-    assert dfa is not None
-    return MooreMachine.from_dfa(dfa)
