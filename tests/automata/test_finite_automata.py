@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from transductor.automata.finite_algebra import (
     complemented,
     concatenated,
-    determinised,
-    equivalent,
     intersected,
     inverse_image,
     is_empty,
@@ -29,7 +27,7 @@ from transductor.automata.finite_algebra import (
     symmetric_difference,
     united,
 )
-from transductor.automata.finite_automata import DFA, NFA, weights01
+from transductor.automata.finite_automata import DFA, NFA, determinised, weights01
 
 few = settings(max_examples=60, deadline=None)
 ALPHABET = ("a", "b")
@@ -108,15 +106,15 @@ class TestValues:
         )
 
     def test_unknown_symbol_is_named_with_its_position(self) -> None:
-        with pytest.raises(ValueError, match="unknown symbol 'c' at position 2"):
+        with pytest.raises(ValueError, match="got 'c' at position 2"):
             even_as()("abc")
-        with pytest.raises(ValueError, match="unknown symbol 'c' at position 0"):
+        with pytest.raises(ValueError, match="got 'c' at position 0"):
             NFA(ALPHABET, 1, frozenset(), frozenset({0}), frozenset())("c")
 
     @pytest.mark.parametrize(
         ("alphabet", "table", "start", "accepting", "error", "message"),
         [
-            (("a", "a"), [[0, 0]], 0, [], ValueError, "alphabet must have distinct symbols; 'a' comes twice"),
+            (("a", "a"), [[0, 0]], 0, [], ValueError, "alphabet must hold distinct letters; 'a' is there twice"),
             (("a", None), [[0, 0]], 0, [], ValueError, "alphabet must not contain None"),
             (("a",), [[0, 0]], 0, [], ValueError, "transitions must have the shape"),
             (("a",), [0], 0, [], ValueError, "transitions must have the shape"),
@@ -135,7 +133,7 @@ class TestValues:
 
     def test_bad_nondeterministic_input_is_refused(self) -> None:
         nobody: frozenset[int] = frozenset()
-        with pytest.raises(ValueError, match="edges has the unknown symbol 'c' at state 0"):
+        with pytest.raises(ValueError, match="edges has the unknown letter 'c' at state 0"):
             NFA(ALPHABET, 1, frozenset({(0, "c", 0)}), nobody, nobody)
         with pytest.raises(ValueError, match=r"edges must lie in \[0, 1\); got 1"):
             NFA(ALPHABET, 1, frozenset({(0, "a", 1)}), nobody, nobody)
@@ -151,7 +149,7 @@ class TestValues:
         assert DFA.from_partial("a", {(0, "a"): 0}, 0, [0]).states == 1
 
     def test_from_partial_refuses_what_it_does_not_know(self) -> None:
-        with pytest.raises(ValueError, match="unknown symbol 'c' at state 0"):
+        with pytest.raises(ValueError, match="unknown letter 'c' at state 0"):
             DFA.from_partial("ab", {(0, "c"): 0}, 0, [])
         with pytest.raises(ValueError, match="accepting has the state 7"):
             DFA.from_partial("ab", {(0, "a"): 0}, 0, [7])
@@ -278,10 +276,10 @@ class TestBooleanLaws:
         assert is_empty(swapped ^ even_as())
         other = DFA(("a", "c"), np.array([[0, 0]]), 0, frozenset())
         assert other != nothing()
-        with pytest.raises(ValueError, match="both alphabets must have the same symbols"):
+        with pytest.raises(ValueError, match="both alphabets must have the same letters"):
             other & nothing()
-        with pytest.raises(ValueError, match="both alphabets must have the same symbols"):
-            equivalent(other, nothing())
+        with pytest.raises(ValueError, match="both alphabets must have the same letters"):
+            separating_word(other, nothing())
         assert even_as() != "even"
 
 
@@ -366,8 +364,8 @@ class TestQuestions:
     @few
     @given(dfas(), dfas())
     def test_a_difference_comes_with_a_shortest_word(self, a: DFA, b: DFA) -> None:
-        found = equivalent(a, b)
-        assert bool(found) == found.equal == (a == b) == (found.word is None)
-        if found.word is not None:
-            assert a(found.word) != b(found.word)
-            assert all(a(word) == b(word) for word in all_words(len(found.word) - 1))
+        separating = separating_word(a, b)
+        assert (a == b) == (separating is None)
+        if separating is not None:
+            assert a(separating) != b(separating)
+            assert all(a(word) == b(word) for word in all_words(len(separating) - 1))

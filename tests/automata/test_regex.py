@@ -200,7 +200,7 @@ def test_bad_arguments() -> None:
         regex(b"a")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="alphabet must hold single characters; got 'bc' at position 1"):
         regex("a", ["a", "bc"])
-    with pytest.raises(ValueError, match="alphabet must have distinct symbols"):
+    with pytest.raises(ValueError, match="alphabet must hold distinct letters"):
         regex("a", "aa")
 
 

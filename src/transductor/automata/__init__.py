@@ -21,6 +21,7 @@ from transductor.automata.algebra import (
     zero_series,
 )
 from transductor.automata.boolean import as_dfa, from_dfa
+from transductor.automata.drawing import draw, svg
 from transductor.automata.finite_automata import DFA, NFA
 from transductor.automata.formats import AutomatonFormatError, read, write
 from transductor.automata.labelled_series import labels_of_series, series_of_labels
@@ -69,6 +70,7 @@ __all__ = [
     "cascaded",
     "cauchy_product",
     "difference",
+    "draw",
     "equivalent",
     "extended",
     "from_dfa",
@@ -98,6 +100,7 @@ __all__ = [
     "shuffle_product",
     "starred",
     "sum_of",
+    "svg",
     "weighted_mso",
     "write",
     "zero_series",

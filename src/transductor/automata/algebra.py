@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from transductor.automata.weighted import Symbol, WeightedAutomaton, Word
+from transductor.automata.operators import operator
+from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import Array, Weights, weights_named
+from transductor.automata.words import Symbol, Word
 
 
 def zero_series(alphabet: Sequence[Symbol], weights: str | Weights = "rational") -> WeightedAutomaton:
@@ -63,6 +65,7 @@ def _block(ring: Weights, rows: Sequence[Sequence[Array | None]], sizes: Sequenc
     return out
 
 
+@operator(WeightedAutomaton, "+")
 def sum_of(a: WeightedAutomaton, b: WeightedAutomaton) -> WeightedAutomaton:
     """``S + T``: the direct sum of states."""
     b = _matched(a, b)
@@ -72,12 +75,14 @@ def sum_of(a: WeightedAutomaton, b: WeightedAutomaton) -> WeightedAutomaton:
     return WeightedAutomaton(initial, matrices, final, a.alphabet, weights=ring)
 
 
+@operator(WeightedAutomaton, "-")
 def difference(a: WeightedAutomaton, b: WeightedAutomaton) -> WeightedAutomaton:
     """``S − T``, over weights that can be subtracted."""
     _needs_field(a, "a difference")
     return sum_of(a, scaled(b, -1))
 
 
+@operator(WeightedAutomaton, "multiple")
 def scaled(a: WeightedAutomaton, factor: Any) -> WeightedAutomaton:
     """``k · S``, with the product of the weights: over (max,+) this adds."""
     weight = a.weights.number(factor)
@@ -85,6 +90,7 @@ def scaled(a: WeightedAutomaton, factor: Any) -> WeightedAutomaton:
     return WeightedAutomaton(initial, a.matrices, a.final, a.alphabet, weights=a.weights)
 
 
+@operator(WeightedAutomaton, "product")
 def cauchy_product(a: WeightedAutomaton, b: WeightedAutomaton) -> WeightedAutomaton:
     """``(S T)(w) = Σ_{uv = w} S(u) T(v)``: whenever the first could stop, the second starts as well."""
     b = _matched(a, b)
@@ -130,6 +136,7 @@ def _star_of_weight(ring: Weights, weight: Any) -> Any:
     raise ValueError(f"the star converges only if the weight of the empty word is {bound}; it is {weight}")
 
 
+@operator(WeightedAutomaton, "**")
 def power(a: WeightedAutomaton, exponent: int) -> WeightedAutomaton:
     """``Sⁿ``, by Cauchy products; ``S⁰`` is 1 on the empty word alone."""
     if not isinstance(exponent, int) or isinstance(exponent, bool) or exponent < 0:
@@ -140,6 +147,7 @@ def power(a: WeightedAutomaton, exponent: int) -> WeightedAutomaton:
     return result
 
 
+@operator(WeightedAutomaton, "&")
 def hadamard_product(a: WeightedAutomaton, b: WeightedAutomaton) -> WeightedAutomaton:
     """``S(w) · T(w)``: the tensor product of states."""
     b = _matched(a, b)

@@ -1,18 +1,16 @@
-"""Automata over truth values are languages: to and from DFAs, and equality."""
+"""Automata over truth values are languages: from weighted automata to DFAs and back."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from transductor.automata.finite_algebra import determinised, separating_word
-from transductor.automata.finite_algebra import minimised as minimised_dfa
-from transductor.automata.finite_automata import DFA, NFA, weights01
-from transductor.automata.reduction import Equivalence
+from transductor.automata.finite_algebra import minimised
+from transductor.automata.finite_automata import DFA, NFA, determinised, weights01
 from transductor.automata.weighted import WeightedAutomaton
 
 
 def as_dfa(automaton: WeightedAutomaton) -> DFA:
-    """The words of weight True, as a minimal DFA."""
+    """Return the minimal DFA of the words that have the weight True."""
     if automaton.weights.name != "boolean":
         raise ValueError(f"automaton must have weights 'boolean'; got {automaton.weights.name!r}")
     if automaton.dim == 0:
@@ -21,23 +19,9 @@ def as_dfa(automaton: WeightedAutomaton) -> DFA:
         (int(source), automaton.alphabet[letter], int(to)) for letter, to, source in np.argwhere(automaton.matrices)
     }
     starts, accepting = (frozenset(map(int, np.flatnonzero(ends))) for ends in (automaton.initial, automaton.final))
-    return minimised_dfa(determinised(NFA(automaton.alphabet, automaton.dim, frozenset(edges), starts, accepting)))
+    return minimised(determinised(NFA(automaton.alphabet, automaton.dim, frozenset(edges), starts, accepting)))
 
 
 def from_dfa(dfa: DFA, weights: str = "boolean") -> WeightedAutomaton:
-    """The 0/1 automaton of a language: weight one on its words."""
-    initial, matrices, final = weights01(dfa)
-    return WeightedAutomaton(initial, matrices, final, dfa.alphabet, weights=weights)
-
-
-def deterministic(automaton: WeightedAutomaton) -> WeightedAutomaton:
-    """The least deterministic automaton of the language."""
-    return from_dfa(as_dfa(automaton))
-
-
-def separated(a: WeightedAutomaton, b: WeightedAutomaton) -> Equivalence:
-    """Whether two languages are equal; if not, a shortest word of one alone."""
-    first, second = as_dfa(a), as_dfa(b)
-    word = separating_word(first, second)
-    weights = None if word is None else (first(word), second(word))
-    return Equivalence(word is None, word, weights, exact=True, tolerance=0.0, checked=first.states + second.states)
+    """Return the automaton that gives the weight one to the words of a language and zero to all others."""
+    return WeightedAutomaton(*weights01(dfa), dfa.alphabet, weights=weights)

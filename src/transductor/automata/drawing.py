@@ -17,9 +17,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from transductor.automata.finite_automata import DFA, NFA
 from transductor.automata.formats import dot
 from transductor.automata.formats.graph import arcs_of, as_weighted
 from transductor.automata.formats.labels import arc_label, weight_label
+from transductor.automata.operators import operator
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.results import write_atomically
 
@@ -36,6 +38,9 @@ class TooLargeToDrawError(ValueError, NotImplementedError):
     """More states than a picture can show; a notebook takes NotImplementedError for 'show the text instead'."""
 
 
+@operator(DFA, "svg")
+@operator(NFA, "svg")
+@operator(WeightedAutomaton, "svg")
 def svg(automaton: object, *, force: bool = False) -> str:
     """A picture as SVG text.
 

@@ -1,48 +1,28 @@
 """The algebra of regular languages: operations on automata, and the questions that can be decided about them.
 
-Every result has only reachable states, numbered breadth-first in the alphabet's order.  None but :func:`minimised` is
-minimal.  Two operands must have the same set of symbols; the first one's order is kept.
+Every result has only reachable states, numbered breadth-first in the alphabet's order; only the result of
+:func:`minimised` is minimal.  Two operands must have the same letters; the order of the first is kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transductor.automata.finite_automata import DFA, NFA, Symbol
+from transductor.automata.finite_automata import DFA, NFA, determinised
+from transductor.automata.graphs import Integers, breadth_first
+from transductor.automata.operators import operator
+from transductor.automata.words import Symbol, numbered
 
-Integers = NDArray[np.int64]
 Truths = NDArray[np.bool_]
 Edges = set[tuple[int, Symbol | None, int]]
 
 
-def determinised(nfa: NFA, *, limit: int = 200_000) -> DFA:
-    """The automaton of the sets of states that ``nfa`` may be in; refused past ``limit`` of these."""
-    first = nfa.closure(nfa.starts)
-    numbers = {first: 0}
-    subsets, rows = [first], []
-    for subset in subsets:  # grows while it is read: breadth-first
-        row = []
-        for symbol in nfa.alphabet:
-            target = nfa.step(subset, symbol)
-            if target not in numbers:
-                if len(subsets) >= limit:
-                    raise ValueError(f"nfa has more than limit = {limit} sets of states that words lead to")
-                numbers[target] = len(subsets)
-                subsets.append(target)
-            row.append(numbers[target])
-        rows.append(row)
-    table = np.array(rows, dtype=np.int64).reshape(len(rows), len(nfa.alphabet))
-    accepting = frozenset(n for n, subset in enumerate(subsets) if not nfa.accepting.isdisjoint(subset))
-    return DFA(nfa.alphabet, table, 0, accepting)
-
-
 def minimised(dfa: DFA) -> DFA:
-    """The smallest automaton of the same language; equal languages over one alphabet give identical tables."""
+    """Return the smallest automaton of the same language; equal languages over one alphabet give identical tables."""
     dfa = _reachable(dfa)
     class_of_state = _nerode_classes(dfa)
     representatives = np.unique(class_of_state, return_index=True)[1]
@@ -51,34 +31,39 @@ def minimised(dfa: DFA) -> DFA:
     return _reachable(DFA(dfa.alphabet, table, int(class_of_state[dfa.start]), accepting))
 
 
+@operator(DFA, "~")
 def complemented(dfa: DFA) -> DFA:
-    """All words that ``dfa`` does not accept."""
+    """Return the automaton of all words that ``dfa`` does not accept."""
     dfa = _reachable(dfa)
     return DFA(dfa.alphabet, dfa.transitions, dfa.start, frozenset(range(dfa.states)) - dfa.accepting)
 
 
+@operator(DFA, "&")
 def intersected(first: DFA, second: DFA) -> DFA:
-    """The words of both."""
+    """Return the automaton of the words that both accept."""
     return _product(first, second, np.logical_and)
 
 
+@operator(DFA, "|")
 def united(first: DFA, second: DFA) -> DFA:
-    """The words of either."""
+    """Return the automaton of the words that one or both accept."""
     return _product(first, second, np.logical_or)
 
 
+@operator(DFA, "-")
 def subtracted(first: DFA, second: DFA) -> DFA:
-    """The words of ``first`` that are not of ``second``."""
+    """Return the automaton of the words that ``first`` accepts and ``second`` does not."""
     return _product(first, second, np.greater)
 
 
+@operator(DFA, "^")
 def symmetric_difference(first: DFA, second: DFA) -> DFA:
-    """The words of exactly one of the two."""
+    """Return the automaton of the words that exactly one of the two accepts."""
     return _product(first, second, np.not_equal)
 
 
 def concatenated(first: DFA, second: DFA) -> DFA:
-    """A word of ``first`` followed by a word of ``second``."""
+    """Return the automaton of the words of ``first`` followed by words of ``second``."""
     second = _aligned(second, first)
     offset = first.states
     edges = _useful_edges(first) | _useful_edges(second, offset)
@@ -89,20 +74,20 @@ def concatenated(first: DFA, second: DFA) -> DFA:
 
 
 def starred(dfa: DFA) -> DFA:
-    """Any number of words of ``dfa``, one after the other."""
+    """Return the automaton of any number of words of ``dfa``, one after the other."""
     hub = dfa.states
     edges = _useful_edges(dfa) | {(hub, None, dfa.start)} | {(state, None, hub) for state in dfa.accepting}
     return _determinised(dfa.alphabet, hub + 1, edges, {hub}, {hub})
 
 
 def reversed_language(dfa: DFA) -> DFA:
-    """The words of ``dfa`` read backwards."""
+    """Return the automaton of the words of ``dfa`` read backwards."""
     edges: Edges = {(target, symbol, source) for source, symbol, target in _useful_edges(dfa)}
     return _determinised(dfa.alphabet, dfa.states, edges, dfa.accepting, {dfa.start})
 
 
 def projected(dfa: DFA, mapping: Mapping[Any, Symbol]) -> DFA:
-    """The image of the language when every letter is replaced by ``mapping[letter]``.
+    """Return the image of the language when every letter is replaced by ``mapping[letter]``.
 
     The alphabet is that of the images, in the order in which the letters of ``dfa`` first give them.
     """
@@ -112,15 +97,15 @@ def projected(dfa: DFA, mapping: Mapping[Any, Symbol]) -> DFA:
 
 
 def inverse_image(dfa: DFA, alphabet: Iterable[Symbol], mapping: Mapping[Any, Symbol]) -> DFA:
-    """The words over ``alphabet`` that ``mapping``, letter by letter, takes into the language."""
+    """Return the automaton of the words over ``alphabet`` whose images, letter by letter, ``dfa`` accepts."""
     symbols = tuple(alphabet)
-    letter_of_symbol = {symbol: letter for letter, symbol in enumerate(dfa.alphabet)}
+    numbers = numbered(dfa.alphabet)
     columns = []
     for symbol in symbols:
         image = _looked_up(mapping, symbol)
-        if image not in letter_of_symbol:
-            raise ValueError(f"mapping must give symbols of dfa.alphabet {dfa.alphabet}; got {symbol!r} → {image!r}")
-        columns.append(letter_of_symbol[image])
+        if image not in numbers:
+            raise ValueError(f"mapping must give letters of dfa.alphabet {dfa.alphabet}; got {symbol!r} → {image!r}")
+        columns.append(numbers[image])
     return _reachable(DFA(symbols, dfa.transitions[:, columns], dfa.start, dfa.accepting))
 
 
@@ -135,7 +120,7 @@ def is_universal(dfa: DFA) -> bool:
 
 
 def shortest_word(dfa: DFA) -> tuple[Symbol, ...] | None:
-    """The first accepted word, by length and then in the alphabet's order; ``None`` if the language is empty."""
+    """Return the first accepted word, by length and then in the alphabet's order; ``None`` if the language is empty."""
     dfa = _reachable(dfa)
     if not dfa.accepting:
         return None
@@ -151,26 +136,13 @@ def shortest_word(dfa: DFA) -> tuple[Symbol, ...] | None:
 
 
 def separating_word(first: DFA, second: DFA) -> tuple[Symbol, ...] | None:
-    """A shortest word that exactly one of the two accepts; ``None`` if the languages are equal."""
+    """Return a shortest word that exactly one of the two accepts; ``None`` if the languages are equal."""
     return shortest_word(symmetric_difference(first, second))
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Equivalence:
-    """Whether two languages are equal and, if not, a shortest ``word`` of exactly one of them."""
-
-    equal: bool
-    word: tuple[Symbol, ...] | None
-
-    def __bool__(self) -> bool:
-        return self.equal
-
-
-def equivalent(first: DFA, second: DFA) -> Equivalence:
-    """Compare the languages of two automata over the same set of symbols."""
-    word = separating_word(first, second)
-    return Equivalence(word is None, word)
+@operator(DFA, "==")
+def _have_equal_languages(first: DFA, second: DFA) -> bool:
+    return set(first.alphabet) == set(second.alphabet) and separating_word(first, second) is None
 
 
 def _product(first: DFA, second: DFA, accepts: Callable[[Truths, Truths], Truths]) -> DFA:
@@ -180,39 +152,18 @@ def _product(first: DFA, second: DFA, accepts: Callable[[Truths, Truths], Truths
     def successors(pairs: Integers) -> Integers:
         return first.transitions[pairs // width] * width + second.transitions[pairs % width]
 
-    pairs, table = _breadth_first(first.start * width + second.start, successors, first.states * width)
+    pairs, table = breadth_first(first.start * width + second.start, successors, first.states * width)
     accepted = accepts(_accepting_mask(first)[pairs // width], _accepting_mask(second)[pairs % width])
     return DFA(first.alphabet, table, 0, frozenset(np.flatnonzero(accepted).tolist()))
 
 
 def _reachable(dfa: DFA) -> DFA:
-    states, table = _breadth_first(dfa.start, lambda frontier: dfa.transitions[frontier], dfa.states)
+    states, table = breadth_first(dfa.start, lambda frontier: dfa.transitions[frontier], dfa.states)
     return DFA(dfa.alphabet, table, 0, frozenset(np.flatnonzero(_accepting_mask(dfa)[states]).tolist()))
 
 
-def _breadth_first(
-    start: int, successors: Callable[[Integers], Integers], nodes: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The nodes reachable from ``start`` in order of discovery, and their successors as indices into that order."""
-    number = np.zeros(nodes, dtype=np.int64)  # from 1; memory that stays 0 is never touched, so products may be large
-    number[start] = 1
-    frontier = np.array([start], dtype=np.int64)
-    discovered, rows = [], []
-    count = 1
-    while len(frontier):
-        following = successors(frontier)
-        discovered.append(frontier)
-        rows.append(following)
-        fresh = following[number[following] == 0]
-        values, first_seen = np.unique(fresh, return_index=True)
-        frontier = values[np.argsort(first_seen)]
-        number[frontier] = np.arange(count + 1, count + 1 + len(frontier))
-        count += len(frontier)
-    return np.concatenate(discovered), number[np.concatenate(rows)] - 1
-
-
 def _nerode_classes(dfa: DFA) -> Integers:
-    """Hopcroft's refinement: for every state the number of its class of states with the same future."""
+    """Return for every state the number of its class of states with the same future, by Hopcroft's refinement."""
     sources_of: list[list[list[int]]] = [[[] for _ in range(dfa.states)] for _ in dfa.alphabet]
     for state, row in enumerate(dfa.transitions.tolist()):
         for letter, target in enumerate(row):
@@ -252,7 +203,7 @@ def _accepting_mask(dfa: DFA) -> Truths:
 
 
 def _useful_edges(dfa: DFA, offset: int = 0) -> Edges:
-    """The edges from which acceptance is possible, states counted from ``offset``."""
+    """Return the edges from which acceptance is possible, with states counted from ``offset``."""
     useful = _accepting_mask(dfa)
     while True:
         wider = useful | np.any(useful[dfa.transitions], axis=1)
@@ -274,11 +225,11 @@ def _determinised(
 
 
 def _aligned(dfa: DFA, model: DFA) -> DFA:
-    """``dfa`` with its letters in the order of ``model``."""
+    """Return ``dfa`` with its letters in the order of ``model``."""
     if dfa.alphabet == model.alphabet:
         return dfa
     if set(dfa.alphabet) != set(model.alphabet):
-        raise ValueError(f"both alphabets must have the same symbols; got {model.alphabet} and {dfa.alphabet}")
+        raise ValueError(f"both alphabets must have the same letters; got {model.alphabet} and {dfa.alphabet}")
     columns = [dfa.alphabet.index(symbol) for symbol in model.alphabet]
     return DFA(model.alphabet, dfa.transitions[:, columns], dfa.start, dfa.accepting)
 

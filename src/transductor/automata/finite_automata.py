@@ -1,22 +1,21 @@
-"""Finite automata as values: what they are, and how they read a word.
+"""Finite automata as values: what they are, how they read a word, and how one becomes deterministic.
 
-A word is any sequence of symbols; a ``str`` is a sequence of characters.  What is computed from whole automata lives in
-:mod:`transductor.automata.finite_algebra`; the operators below are its short names.
+All other operations are in :mod:`transductor.automata.finite_algebra`; the operators of the classes call them.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-Symbol: TypeAlias = Hashable
-Word: TypeAlias = Sequence[Symbol]
+from transductor.automata.graphs import explored
+from transductor.automata.operators import applied
+from transductor.automata.words import Symbol, Word, listed, numbered, spelled
 
 
 @final
@@ -24,27 +23,27 @@ Word: TypeAlias = Sequence[Symbol]
 class DFA:
     """A complete deterministic automaton: ``transitions[state, letter]`` is the next state.
 
-    ``a == b`` asks whether two automata over the same set of symbols have the same language; ``~ & | - ^`` are
-    complement, intersection, union, difference and symmetric difference of languages.
+    ``a == b`` asks whether two automata over the same letters have the same language; ``~ & | - ^`` are complement,
+    intersection, union, difference and symmetric difference of languages.
     """
 
     alphabet: tuple[Symbol, ...]
     transitions: NDArray[np.int64]
     start: int
     accepting: frozenset[int]
-    _letters: dict[Symbol, int] = field(init=False)
+    _numbers: dict[Symbol, int] = field(init=False)
 
     __hash__ = None  # type: ignore[assignment]  # equal languages would need equal hashes
 
     def __post_init__(self) -> None:
-        letters = _letter_of_symbol(self.alphabet)
-        transitions = _table(self.transitions, len(letters))
+        numbers = _numbers_of(self.alphabet)
+        transitions = _table(self.transitions, len(numbers))
         states = len(transitions)
-        _set(self, "alphabet", tuple(letters))
+        _set(self, "alphabet", tuple(numbers))
         _set(self, "transitions", transitions)
         _set(self, "start", _state("start", self.start, states))
         _set(self, "accepting", _state_set("accepting", self.accepting, states))
-        _set(self, "_letters", letters)
+        _set(self, "_numbers", numbers)
 
     @classmethod
     def from_partial(
@@ -59,25 +58,22 @@ class DFA:
         States are numbered from ``start`` in the order in which ``edges`` names them; the sink comes last, and only if
         an edge is missing.
         """
-        letters = _letter_of_symbol(alphabet)
-        numbers: dict[Hashable, int] = {start: 0}
+        letters = _numbers_of(alphabet)
+        states: dict[Hashable, int] = {start: 0}
         for (source, symbol), target in edges.items():
-            if symbol not in letters:
-                raise ValueError(
-                    f"edges has the unknown symbol {symbol!r} at state {source!r}; {_alphabet_shown(letters)}"
-                )
-            numbers.setdefault(source, len(numbers))
-            numbers.setdefault(target, len(numbers))
+            _check_letter(symbol, source, letters)
+            states.setdefault(source, len(states))
+            states.setdefault(target, len(states))
         accepted = list(accepting)
         for name in accepted:
-            if name not in numbers:
+            if name not in states:
                 raise ValueError(f"accepting has the state {name!r}, which is neither start nor in edges")
-        sink = len(numbers)
+        sink = len(states)
         table = np.full((sink + 1, len(letters)), sink, dtype=np.int64)
         for (source, symbol), target in edges.items():
-            table[numbers[source], letters[symbol]] = numbers[target]
+            table[states[source], letters[symbol]] = states[target]
         needed = sink + 1 if (table[:sink] == sink).any() else sink
-        return cls(tuple(letters), table[:needed], 0, frozenset(numbers[name] for name in accepted))
+        return cls(tuple(letters), table[:needed], 0, frozenset(states[name] for name in accepted))
 
     @property
     def states(self) -> int:
@@ -85,9 +81,9 @@ class DFA:
         return len(self.transitions)
 
     def run(self, word: Word) -> int:
-        """The state reached from the start by reading ``word``."""
+        """Return the state reached from the start by reading ``word``."""
         state, step = self.start, self.transitions.item
-        for letter in _encoded(word, self._letters):
+        for letter in spelled(word, self._numbers):
             state = step(state, letter)
         return state
 
@@ -96,8 +92,9 @@ class DFA:
         return self.run(word) in self.accepting
 
     def words(self, max_length: int) -> Iterator[tuple[Symbol, ...]]:
-        """The accepted words of at most ``max_length`` symbols, short ones first, then in the alphabet's order."""
-        _check_length(max_length)
+        """Yield the accepted words of at most ``max_length`` letters, shortest first, then in alphabetical order."""
+        if _integer("max_length", max_length) < 0:
+            raise ValueError(f"max_length must be at least 0; got {max_length}")
         hopeful = [np.isin(np.arange(self.states), list(self.accepting))]  # [n][state]: n more letters may accept
         for length in range(max_length + 1):
             if hopeful[length][self.start]:
@@ -116,54 +113,38 @@ class DFA:
             for letter in worthwhile[::-1].tolist():
                 pending.append((int(successors[letter]), (*prefix, self.alphabet[letter])))
 
-    def _repr_svg_(self) -> str:
-        """The picture a notebook shows."""
-        from transductor.automata.drawing import svg
-
-        return svg(self)
-
     def __repr__(self) -> str:
         return f"DFA({self.states} states, {len(self.accepting)} accepting, {_alphabet_shown(self.alphabet)})"
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, DFA):
-            return NotImplemented
-        from transductor.automata.finite_algebra import separating_word
-
-        return set(self.alphabet) == set(other.alphabet) and separating_word(self, other) is None
+        return bool(applied(DFA, "==", self, other)) if isinstance(other, DFA) else NotImplemented
 
     def __invert__(self) -> DFA:
-        from transductor.automata.finite_algebra import complemented
-
-        return complemented(self)
+        return applied(DFA, "~", self)
 
     def __and__(self, other: DFA) -> DFA:
-        from transductor.automata.finite_algebra import intersected
-
-        return intersected(self, other)
+        return applied(DFA, "&", self, other)
 
     def __or__(self, other: DFA) -> DFA:
-        from transductor.automata.finite_algebra import united
-
-        return united(self, other)
+        return applied(DFA, "|", self, other)
 
     def __sub__(self, other: DFA) -> DFA:
-        from transductor.automata.finite_algebra import subtracted
-
-        return subtracted(self, other)
+        return applied(DFA, "-", self, other)
 
     def __xor__(self, other: DFA) -> DFA:
-        from transductor.automata.finite_algebra import symmetric_difference
+        return applied(DFA, "^", self, other)
 
-        return symmetric_difference(self, other)
+    def _repr_svg_(self) -> str:
+        """Return the picture that a notebook shows."""
+        return str(applied(DFA, "svg", self))
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NFA:
-    """A nondeterministic automaton: edges ``(source, symbol, target)``, where the symbol ``None`` is ε, read for free.
+    """A nondeterministic automaton: edges ``(source, letter, target)``, where the letter ``None`` is ε, read for free.
 
-    ``a == b`` asks whether two automata over the same set of symbols have the same language.
+    ``a == b`` asks whether two automata over the same letters have the same language.
     """
 
     alphabet: tuple[Symbol, ...]
@@ -171,35 +152,33 @@ class NFA:
     edges: frozenset[tuple[int, Symbol | None, int]]
     starts: frozenset[int]
     accepting: frozenset[int]
-    _letters: dict[Symbol, int] = field(init=False)
+    _numbers: dict[Symbol, int] = field(init=False)
     _targets: dict[tuple[int, Symbol | None], list[int]] = field(init=False)
 
     __hash__ = None  # type: ignore[assignment]  # equal languages would need equal hashes
 
     def __post_init__(self) -> None:
-        letters = _letter_of_symbol(self.alphabet)
+        numbers = _numbers_of(self.alphabet)
         states = _integer("states", self.states)
         if states < 0:
             raise ValueError(f"states must be at least 0; got {states}")
         edges = frozenset(self.edges)
         targets: dict[tuple[int, Symbol | None], list[int]] = {}
         for source, symbol, target in edges:
-            if symbol is not None and symbol not in letters:
-                raise ValueError(
-                    f"edges has the unknown symbol {symbol!r} at state {source!r}; {_alphabet_shown(letters)}"
-                )
+            if symbol is not None:
+                _check_letter(symbol, source, numbers)
             key = (_state("edges", source, states), symbol)
             targets.setdefault(key, []).append(_state("edges", target, states))
-        _set(self, "alphabet", tuple(letters))
+        _set(self, "alphabet", tuple(numbers))
         _set(self, "states", states)
         _set(self, "edges", edges)
         _set(self, "starts", _state_set("starts", self.starts, states))
         _set(self, "accepting", _state_set("accepting", self.accepting, states))
-        _set(self, "_letters", letters)
+        _set(self, "_numbers", numbers)
         _set(self, "_targets", targets)
 
     def closure(self, states: Iterable[int]) -> frozenset[int]:
-        """``states`` and all that follow from them for free."""
+        """Return ``states`` and all that follow from them for free."""
         reached = set(states)
         pending = list(reached)
         while pending:
@@ -210,13 +189,13 @@ class NFA:
         return frozenset(reached)
 
     def step(self, states: Iterable[int], symbol: Symbol) -> frozenset[int]:
-        """The states reached from ``states`` by one ``symbol`` and what then follows for free."""
+        """Return the states reached from ``states`` by one letter and what then follows for free."""
         return self.closure(target for state in states for target in self._targets.get((state, symbol), ()))
 
     def run(self, word: Word) -> frozenset[int]:
-        """The states that reading ``word`` from the starts may lead to."""
+        """Return the states that reading ``word`` from the starts may lead to."""
         states = self.closure(self.starts)
-        for letter in _encoded(word, self._letters):
+        for letter in spelled(word, self._numbers):
             states = self.step(states, self.alphabet[letter])
         return states
 
@@ -225,30 +204,38 @@ class NFA:
         return not self.accepting.isdisjoint(self.run(word))
 
     def words(self, max_length: int) -> Iterator[tuple[Symbol, ...]]:
-        """The accepted words of at most ``max_length`` symbols, short ones first, then in the alphabet's order."""
-        from transductor.automata.finite_algebra import determinised
-
+        """Yield the accepted words of at most ``max_length`` letters, shortest first, then in alphabetical order."""
         return determinised(self).words(max_length)
-
-    def _repr_svg_(self) -> str:
-        """The picture a notebook shows."""
-        from transductor.automata.drawing import svg
-
-        return svg(self)
 
     def __repr__(self) -> str:
         return f"NFA({self.states} states, {len(self.edges)} edges, {_alphabet_shown(self.alphabet)})"
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, NFA):
-            return NotImplemented
-        from transductor.automata.finite_algebra import determinised
+        return determinised(self) == determinised(other) if isinstance(other, NFA) else NotImplemented
 
-        return determinised(self) == determinised(other)
+    def _repr_svg_(self) -> str:
+        """Return the picture that a notebook shows."""
+        return str(applied(NFA, "svg", self))
+
+
+def determinised(nfa: NFA, *, limit: int = 200_000) -> DFA:
+    """Return the automaton of the sets of states that ``nfa`` may be in; refused past ``limit`` of these.
+
+    States are numbered breadth-first in the alphabet's order.
+    """
+    subsets, rows = explored(
+        [nfa.closure(nfa.starts)],
+        lambda subset: (nfa.step(subset, symbol) for symbol in nfa.alphabet),
+        limit=limit,
+        refusal=f"nfa has more than limit = {limit} sets of states that words lead to",
+    )
+    table = np.array(rows, dtype=np.int64).reshape(len(rows), len(nfa.alphabet))
+    accepting = frozenset(n for n, subset in enumerate(subsets) if not nfa.accepting.isdisjoint(subset))
+    return DFA(nfa.alphabet, table, 0, accepting)
 
 
 def weights01(dfa: DFA) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """The weighted automaton with weights 0 and 1 that gives 1 to accepted words: ``initial, matrices, final``.
+    """Return the weighted automaton that gives 1 to accepted words and 0 to others: ``initial, matrices, final``.
 
     States are columns: ``matrices[letter][to, from]``, so a word weighs ``final · M_n ⋯ M_1 · initial``.
     """
@@ -262,34 +249,41 @@ def weights01(dfa: DFA) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[n
     return initial, matrices, final
 
 
+def checked_table(transitions: Any) -> NDArray[np.int64]:
+    """Return a copy of a table ``(states, letters)`` of next states; refuse what is none."""
+    table = np.asarray(transitions)
+    if table.size and table.dtype.kind not in "iu":
+        raise TypeError(f"transitions must be integers; got {table.dtype}")
+    outside = np.argwhere((table < 0) | (table >= len(table)))
+    if len(outside):
+        state, letter = outside[0].tolist()
+        raise ValueError(
+            f"transitions must lie in [0, {len(table)}); got {table[state, letter]} at state {state}, letter {letter}"
+        )
+    return table.astype(np.int64)
+
+
 def _set(value: DFA | NFA, name: str, content: object) -> None:
     object.__setattr__(value, name, content)
 
 
-def _letter_of_symbol(alphabet: Iterable[Symbol]) -> dict[Symbol, int]:
-    letters: dict[Symbol, int] = {}
-    for position, symbol in enumerate(alphabet):
-        if symbol is None:
-            raise ValueError(f"alphabet must not contain None, which stands for ε; got it at position {position}")
-        if symbol in letters:
-            raise ValueError(f"alphabet must have distinct symbols; {symbol!r} comes twice")
-        letters[symbol] = position
-    return letters
+def _numbers_of(alphabet: Iterable[Symbol]) -> dict[Symbol, int]:
+    numbers = numbered(alphabet)
+    if None in numbers:
+        raise ValueError(f"alphabet must not contain None, which stands for ε; got it at position {numbers[None]}")
+    return numbers
+
+
+def _check_letter(symbol: Symbol, source: object, letters: Mapping[Symbol, int]) -> None:
+    if symbol not in letters:
+        raise ValueError(f"edges has the unknown letter {symbol!r} at state {source!r}; {_alphabet_shown(letters)}")
 
 
 def _table(transitions: Any, letters: int) -> NDArray[np.int64]:
-    given = np.asarray(transitions)
-    if given.ndim != 2 or given.shape[1] != letters or not len(given):
-        raise ValueError(f"transitions must have the shape (states ≥ 1, {letters} letters); got {given.shape}")
-    if given.size and given.dtype.kind not in "iu":
-        raise TypeError(f"transitions must be integers; got {given.dtype}")
-    outside = np.argwhere((given < 0) | (given >= len(given)))
-    if len(outside):
-        state, letter = outside[0].tolist()
-        raise ValueError(
-            f"transitions must lie in [0, {len(given)}); got {given[state, letter]} at state {state}, letter {letter}"
-        )
-    table = given.astype(np.int64)  # a copy: whoever holds the original may still write to it
+    shape = np.shape(transitions)
+    if len(shape) != 2 or shape[1] != letters or not shape[0]:
+        raise ValueError(f"transitions must have the shape (states ≥ 1, {letters} letters); got {shape}")
+    table = checked_table(transitions)  # a copy: the caller may still write to the original
     table.setflags(write=False)
     return table
 
@@ -312,21 +306,5 @@ def _state_set(argument: str, values: Iterable[Any], states: int) -> frozenset[i
     return frozenset(_state(argument, value, states) for value in values)
 
 
-def _check_length(max_length: Any) -> None:
-    if _integer("max_length", max_length) < 0:
-        raise ValueError(f"max_length must be at least 0; got {max_length}")
-
-
-def _encoded(word: Word, letters: Mapping[Symbol, int]) -> Iterator[int]:
-    for position, symbol in enumerate(word):
-        letter = letters.get(symbol)
-        if letter is None:
-            raise ValueError(
-                f"word has the unknown symbol {symbol!r} at position {position}; {_alphabet_shown(letters)}"
-            )
-        yield letter
-
-
 def _alphabet_shown(alphabet: Collection[Symbol]) -> str:
-    shown = ", ".join(map(repr, islice(alphabet, 12)))
-    return f"alphabet {{{shown}{', …' if len(alphabet) > 12 else ''}}}"
+    return f"alphabet {listed(alphabet)}"

@@ -23,7 +23,9 @@ from transductor.automata.algebra import difference, hadamard_product, sum_of
 from transductor.automata.boolean import from_dfa
 from transductor.automata.decomposition.permutation_groups import composed
 from transductor.automata.finite_automata import DFA
-from transductor.automata.weighted import Symbol, WeightedAutomaton
+from transductor.automata.graphs import explored
+from transductor.automata.weighted import WeightedAutomaton
+from transductor.automata.words import Symbol
 
 Law = Callable[[Sequence[Any]], Any]
 Permutation = tuple[int, ...]
@@ -247,17 +249,7 @@ def alternating(degree: int = 4) -> NamedMachine:
 def _word_problem(name: str, generators: dict[str, Permutation], summary: str) -> NamedMachine:
     """One state per element of the group that the generators generate; the identity accepts."""
     identity: Permutation = tuple(range(len(next(iter(generators.values())))))
-    elements, rows = {identity: 0}, []
-    queue = [identity]
-    for element in queue:
-        row = []
-        for generator in generators.values():
-            after = composed(element, generator)
-            if after not in elements:
-                elements[after] = len(queue)
-                queue.append(after)
-            row.append(elements[after])
-        rows.append(row)
+    _, rows = explored([identity], lambda element: (composed(element, generator) for generator in generators.values()))
 
     def law(word: Sequence[Any]) -> int:
         points = list(identity)

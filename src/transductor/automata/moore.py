@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transductor.automata.finite_automata import DFA
+from transductor.automata.graphs import Integers, breadth_first, explored
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,16 +56,8 @@ class MooreMachine:
         cls, start: _State, letters: int, step: Callable[[_State, int], _State], label: Callable[[_State], int]
     ) -> MooreMachine:
         """The machine of every state reachable from ``start``, given how one letter moves a state of any kind."""
-        numbers = {start: 0}
-        found, rows = [start], []
-        for state in found:
-            successors = [step(state, letter) for letter in range(letters)]
-            for successor in successors:
-                if successor not in numbers:
-                    numbers[successor] = len(found)
-                    found.append(successor)
-            rows.append([numbers[successor] for successor in successors])
-        return cls(np.array(rows), np.array([label(state) for state in found]))
+        states, rows = explored([start], lambda state: (step(state, letter) for letter in range(letters)))
+        return cls(np.array(rows), np.array([label(state) for state in states]))
 
     @classmethod
     def from_dfa(cls, dfa: DFA) -> MooreMachine:
@@ -107,7 +100,7 @@ class MooreMachine:
 
         A start that is never returned to is the last choice: its label is never shown.
         """
-        states, table = self._breadth_first()
+        states, table = self._reached()
         if not (table == 0).any():
             states = np.roll(states, -1)
         _, first = np.unique(self._equivalence_classes()[states], return_index=True)
@@ -118,7 +111,7 @@ class MooreMachine:
 
         Moore's refinement.  A start that is never returned to joins any state with its successors.
         """
-        states, table = self._breadth_first()
+        states, table = self._reached()
         classes = np.unique(self.outputs[states], return_inverse=True)[1]
         known, count = 0, int(classes.max()) + 1
         while known < count:
@@ -172,18 +165,9 @@ class MooreMachine:
             word.append(letter)
         return tuple(reversed(word))
 
-    def _breadth_first(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The states that words lead to, in order of discovery, and their successors as places in that order."""
-        number = np.full(self.states, -1, dtype=np.int64)
-        number[self.start] = 0
-        found = [self.start]
-        for state in found:  # grows while it is read
-            row = self.transitions[state]
-            for target in dict.fromkeys(row[number[row] < 0].tolist()):
-                number[target] = len(found)
-                found.append(target)
-        states = np.array(found, dtype=np.int64)
-        return states, number[self.transitions[states]]
+    def _reached(self) -> tuple[Integers, Integers]:
+        """Return the states that words lead to, in order of discovery, and their successors as places in that order."""
+        return breadth_first(self.start, lambda states: self.transitions[states], self.states)
 
     def recognising(self, label: int) -> DFA:
         """The automaton of the words that have ``label``, over the letters ``0 … letters − 1``."""

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transductor.automata.weighted import Symbol, WeightedAutomaton, Word
+from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import Array
+from transductor.automata.words import Symbol, Word
 
 _ROUNDS = 1000
 

@@ -10,9 +10,13 @@ from typing import Any
 import numpy as np
 
 from transductor.automata.algebra import difference, reversed_series
+from transductor.automata.boolean import as_dfa, from_dfa
 from transductor.automata.closure import IntegerForm, forward_closure, integer_form
-from transductor.automata.weighted import Symbol, WeightedAutomaton
+from transductor.automata.finite_algebra import separating_word
+from transductor.automata.operators import operator
+from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import Array
+from transductor.automata.words import Symbol
 
 _TOLERANCE = 1e-9
 
@@ -23,11 +27,11 @@ class RankWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Reduction:
-    """A minimal representation and how it was found.
+    """A minimal representation and the evidence for it.
 
     Attributes:
-        automaton: Of the least number of states for its series.
-        exact: Checked over the rationals; else found with ``tolerance``.
+        automaton: An automaton with the least number of states for its series.
+        exact: Whether it was checked over the rationals; otherwise it holds up to ``tolerance``.
         residual: The largest part that was dropped, relative to the matrix it came from (0 when exact).
         margin: The smallest part that was kept, likewise; infinity when nothing was near a decision.
     """
@@ -46,9 +50,9 @@ class Equivalence:
     Attributes:
         equal: The answer; also the truth value of this object.
         word: A shortest word with different weights; None if equal.
-        weights: Its two weights.
+        weights: The two weights of that word.
         exact: Whether the answer is a proof.  Over floats it holds up to ``tolerance``.
-        checked: The words that decide: all others lead to sums of where these lead.
+        checked: How many words decided: all others lead to sums of the states these lead to.
     """
 
     equal: bool
@@ -63,7 +67,7 @@ class Equivalence:
 
 
 def minimised(automaton: WeightedAutomaton, *, tolerance: float = _TOLERANCE) -> WeightedAutomaton:
-    """The series with as few states as possible; see :func:`reduced` for the evidence.
+    """Return the series with as few states as possible; see :func:`reduced` for the evidence.
 
     Over truth values the result is deterministic: the least automaton of that kind.
     """
@@ -71,14 +75,14 @@ def minimised(automaton: WeightedAutomaton, *, tolerance: float = _TOLERANCE) ->
 
 
 def rank(automaton: WeightedAutomaton, *, tolerance: float = _TOLERANCE) -> int:
-    """The rank of the Hankel matrix: the number of states of a minimal representation."""
+    """Return the rank of the Hankel matrix, which is the number of states of a minimal representation."""
     if not automaton.weights.field:
         raise ValueError(f"rank needs weights 'rational' or 'float'; got {automaton.weights.name!r}")
     return reduced(automaton, tolerance=tolerance).automaton.dim
 
 
 def reduced(automaton: WeightedAutomaton, *, tolerance: float = _TOLERANCE) -> Reduction:
-    """Forward and backward reduction.
+    """Return a minimal representation, by backward and forward reduction.
 
     Args:
         tolerance: Over floats: a direction counts as new when a letter leads there with more than this part of
@@ -90,14 +94,12 @@ def reduced(automaton: WeightedAutomaton, *, tolerance: float = _TOLERANCE) -> R
     if name == "float":
         return _float_reduction(automaton, tolerance)
     if name == "boolean":
-        from transductor.automata.boolean import deterministic
-
-        return Reduction(deterministic(automaton), exact=True, tolerance=0.0, residual=0.0, margin=float("inf"))
+        return Reduction(from_dfa(as_dfa(automaton)), exact=True, tolerance=0.0, residual=0.0, margin=float("inf"))
     raise ValueError(f"minimal representations are known for 'rational', 'float' and 'boolean' weights; got {name!r}")
 
 
 def equivalent(a: WeightedAutomaton, b: WeightedAutomaton, *, tolerance: float = _TOLERANCE) -> Equivalence:
-    """Whether two automata have the same series; if not, a shortest word on which they differ.
+    """Decide whether two automata have the same series; if not, give a shortest word on which they differ.
 
     Over the rationals and over truth values the answer is a proof.  Over floats, weights that agree to ``tolerance``
     relative to the sizes they were summed from count as equal.  Over (max,+), (min,+) and log weights the question
@@ -105,9 +107,7 @@ def equivalent(a: WeightedAutomaton, b: WeightedAutomaton, *, tolerance: float =
     """
     names = {a.weights.name, b.weights.name}
     if names == {"boolean"}:
-        from transductor.automata.boolean import separated
-
-        return separated(a, b)
+        return _equivalent_languages(a, b)
     if not names <= {"rational", "float", "boolean"}:
         raise ValueError(
             f"equivalence is decided for 'rational', 'float' and 'boolean' weights; got {' and '.join(sorted(names))}"
@@ -115,6 +115,18 @@ def equivalent(a: WeightedAutomaton, b: WeightedAutomaton, *, tolerance: float =
     shared = "float" if "float" in names else "rational"
     a, b = a.over(shared), b.over(shared)
     return _equivalent_floats(a, b, tolerance) if shared == "float" else _equivalent_rationals(a, b)
+
+
+@operator(WeightedAutomaton, "==")
+def _have_equal_series(a: WeightedAutomaton, b: WeightedAutomaton) -> bool:
+    return equivalent(a, b).equal
+
+
+def _equivalent_languages(a: WeightedAutomaton, b: WeightedAutomaton) -> Equivalence:
+    first, second = as_dfa(a), as_dfa(b)
+    word = separating_word(first, second)
+    weights = None if word is None else (first(word), second(word))
+    return Equivalence(word is None, word, weights, exact=True, tolerance=0.0, checked=first.states + second.states)
 
 
 def _equivalent_rationals(a: WeightedAutomaton, b: WeightedAutomaton) -> Equivalence:
@@ -133,7 +145,7 @@ def _equivalent_rationals(a: WeightedAutomaton, b: WeightedAutomaton) -> Equival
 
 
 def _rational_reduction(automaton: WeightedAutomaton) -> WeightedAutomaton:
-    """What can be seen of the states, then what words reach of that, in the basis of the first words that span it."""
+    """Keep what final weights tell apart, then what words reach of that; the basis is that of the shortest words."""
     form = integer_form(automaton)
     mirror = IntegerForm(form.final, form.matrices.transpose(0, 2, 1), form.initial, form.stop, form.step, form.start)
     view = None
@@ -155,7 +167,7 @@ def _rational_reduction(automaton: WeightedAutomaton) -> WeightedAutomaton:
 
 @dataclass(frozen=True)
 class _Space:
-    """An orthonormal basis ``(D, r)`` of a reachable space, the words that found it, and how clear that was."""
+    """An orthonormal basis ``(D, r)`` of a reachable space, the words that lead there, and how clear the rank was."""
 
     basis: Array
     words: list[tuple[int, ...]]

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from transductor.automata.finite_algebra import determinised, inverse_image, minimised
-from transductor.automata.finite_automata import DFA, NFA
+from transductor.automata.finite_algebra import inverse_image, minimised
+from transductor.automata.finite_automata import DFA, NFA, determinised
 
 _parser: Any = importlib.import_module("re._parser")
 _compiler: Any = importlib.import_module("re._compiler")

@@ -8,7 +8,11 @@ from typing import Any
 
 from transductor.automata.boolean import as_dfa, from_dfa
 from transductor.automata.finite_automata import DFA
+from transductor.automata.formats import read
 from transductor.automata.library import LIBRARY, machine
+from transductor.automata.logic.second_order import mso
+from transductor.automata.logic.weighted import weighted_mso
+from transductor.automata.regular_expression import regex
 from transductor.automata.weighted import WeightedAutomaton
 
 SOURCES = "a file, regex:PATTERN, mso:FORMULA, wmso:FORMULA, or a named machine such as parity or counter:5"
@@ -28,19 +32,12 @@ def automaton_from(source: str, alphabet: Sequence[str] | None = None, **options
     """
     kind, colon, text = source.partition(":")
     if colon and kind == "regex":
-        from transductor.automata.regular_expression import regex
-
         return from_dfa(regex(text, alphabet))
     if colon and kind in ("mso", "wmso"):
         if not alphabet:
             raise ValueError(f"alphabet must be given with {kind}: a formula does not say which letters there are")
-        from transductor.automata.logic.second_order import mso
-        from transductor.automata.logic.weighted import weighted_mso
-
         return from_dfa(mso(text, alphabet)) if kind == "mso" else weighted_mso(text, alphabet)
     if Path(source).exists():
-        from transductor.automata.formats import read
-
         return read(source, **options)
     if kind in LIBRARY:
         return machine(source).automaton

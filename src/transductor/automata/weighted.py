@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from transductor.automata.operators import applied
 from transductor.automata.weights import Array, Weights, weights_named
-
-Symbol: TypeAlias = Hashable
-Word: TypeAlias = Sequence[Hashable]
+from transductor.automata.words import Symbol, Word, listed, numbered, spelled
 
 
 class WeightedAutomaton:
@@ -56,11 +55,8 @@ class WeightedAutomaton:
             matrices = [matrices[letter] for letter in alphabet]
         if alphabet is None:
             raise ValueError("alphabet must be given when matrices is not a mapping from letters")
-        letters = tuple(alphabet)
-        index = {letter: number for number, letter in enumerate(letters)}
-        if len(index) < len(letters):
-            twice = next(letter for number, letter in enumerate(letters) if letter in letters[:number])
-            raise ValueError(f"alphabet must hold distinct letters; {twice!r} is there twice")
+        index = numbered(alphabet)
+        letters = tuple(index)
         start, stop = ring.array(initial), ring.array(final)
         dim = len(start) if start.ndim == 1 else -1
         if dim < 0 or stop.shape != (dim,):
@@ -94,17 +90,12 @@ class WeightedAutomaton:
     def letter_index(self, letter: Symbol) -> int:
         """The place of a letter in the alphabet."""
         if letter not in self._index:
-            raise ValueError(f"letter must be one of {_listed(self.alphabet)}; got {letter!r}")
+            raise ValueError(f"letter must be one of {listed(self.alphabet)}; got {letter!r}")
         return self._index[letter]
 
     def indices(self, word: Word) -> list[int]:
-        """Places in the alphabet of a word's letters; a string is a sequence of characters."""
-        for place, letter in enumerate(word):
-            if letter not in self._index:
-                raise ValueError(
-                    f"word must be made of the letters {_listed(self.alphabet)}; got {letter!r} at position {place}"
-                )
-        return [self._index[letter] for letter in word]
+        """Return the places in the alphabet of a word's letters; a string is a sequence of characters."""
+        return spelled(word, self._index)
 
     def __call__(self, word: Word) -> Any:
         """The weight of a word: a Fraction, a float or a bool."""
@@ -172,7 +163,7 @@ class WeightedAutomaton:
     def with_alphabet(self, alphabet: Sequence[Symbol]) -> WeightedAutomaton:
         """The same series with the letters in another order."""
         if set(alphabet) != set(self.alphabet) or len(alphabet) != len(self.alphabet):
-            raise ValueError(f"alphabet must hold the letters {_listed(self.alphabet)}; got {_listed(tuple(alphabet))}")
+            raise ValueError(f"alphabet must hold the letters {listed(self.alphabet)}; got {listed(tuple(alphabet))}")
         order = [self._index[letter] for letter in alphabet]
         return WeightedAutomaton(self.initial, self.matrices[order], self.final, tuple(alphabet), weights=self.weights)
 
@@ -192,66 +183,42 @@ class WeightedAutomaton:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, WeightedAutomaton):
             return NotImplemented
-        from transductor.automata.reduction import equivalent
-
-        return equivalent(self, other).equal
+        return bool(applied(WeightedAutomaton, "==", self, other))
 
     __hash__ = None  # type: ignore[assignment]
 
     def __add__(self, other: WeightedAutomaton) -> WeightedAutomaton:
-        from transductor.automata import algebra
-
-        return algebra.sum_of(self, other) if isinstance(other, WeightedAutomaton) else NotImplemented
+        return applied(WeightedAutomaton, "+", self, other) if isinstance(other, WeightedAutomaton) else NotImplemented
 
     def __sub__(self, other: WeightedAutomaton) -> WeightedAutomaton:
-        from transductor.automata import algebra
-
-        return algebra.difference(self, other) if isinstance(other, WeightedAutomaton) else NotImplemented
-
-    def __neg__(self) -> WeightedAutomaton:
-        from transductor.automata import algebra
-
-        return algebra.scaled(self, -1)
-
-    def __mul__(self, other: Any) -> WeightedAutomaton:
-        from transductor.automata import algebra
-
-        if isinstance(other, WeightedAutomaton):
-            return algebra.cauchy_product(self, other)
-        return algebra.scaled(self, other)
-
-    def __rmul__(self, other: Any) -> WeightedAutomaton:
-        from transductor.automata import algebra
-
-        return algebra.scaled(self, other)
+        return applied(WeightedAutomaton, "-", self, other) if isinstance(other, WeightedAutomaton) else NotImplemented
 
     def __and__(self, other: WeightedAutomaton) -> WeightedAutomaton:
-        from transductor.automata import algebra
+        return applied(WeightedAutomaton, "&", self, other) if isinstance(other, WeightedAutomaton) else NotImplemented
 
-        return algebra.hadamard_product(self, other) if isinstance(other, WeightedAutomaton) else NotImplemented
+    def __neg__(self) -> WeightedAutomaton:
+        return self * -1
+
+    def __mul__(self, other: Any) -> WeightedAutomaton:
+        sign = "product" if isinstance(other, WeightedAutomaton) else "multiple"
+        return applied(WeightedAutomaton, sign, self, other)
+
+    def __rmul__(self, other: Any) -> WeightedAutomaton:
+        return applied(WeightedAutomaton, "multiple", self, other)
 
     def __pow__(self, exponent: int) -> WeightedAutomaton:
-        from transductor.automata import algebra
-
-        return algebra.power(self, exponent)
+        return applied(WeightedAutomaton, "**", self, exponent)
 
     def _scalar(self, value: Any) -> Any:
         return value.item() if isinstance(value, np.generic) else value
 
     def __repr__(self) -> str:
-        return f"<WeightedAutomaton: {self.dim} states over {_listed(self.alphabet)}, {self.weights.name}>"
+        return f"<WeightedAutomaton: {self.dim} states over {listed(self.alphabet)}, {self.weights.name}>"
 
     def _repr_svg_(self) -> str:
-        """The picture a notebook shows."""
-        from transductor.automata.drawing import svg
-
-        return svg(self)
+        """Return the picture that a notebook shows."""
+        return str(applied(WeightedAutomaton, "svg", self))
 
 
 def _rebuilt(initial: Array, matrices: Array, final: Array, alphabet: tuple[Symbol, ...], weights: str) -> Any:
     return WeightedAutomaton(initial, matrices, final, alphabet, weights=weights)
-
-
-def _listed(letters: Sequence[Symbol]) -> str:
-    shown = ", ".join(map(repr, letters[:8]))
-    return f"{{{shown}{', …' if len(letters) > 8 else ''}}}"

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transductor.automata.boolean import as_dfa
-from transductor.automata.finite_algebra import determinised
-from transductor.automata.finite_automata import DFA, NFA
+from transductor.automata.finite_automata import DFA, NFA, determinised
 from transductor.automata.library import NamedMachine
 from transductor.automata.moore import IGNORED, MooreMachine
 from transductor.automata.reduction import minimised

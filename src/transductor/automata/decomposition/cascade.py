@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from transductor.automata.decomposition.permutation_groups import PermutationGroup
+from transductor.automata.finite_automata import checked_table
 
 Coordinates: TypeAlias = tuple[int, ...]
 Action: TypeAlias = tuple[int, ...]
@@ -170,19 +171,11 @@ def machine_parts(transitions: Any) -> tuple[NDArray[np.int64], tuple[Hashable, 
         raise ValueError(
             f"transitions must have the shape (states, letters) with at least one of each; got {table.shape}"
         )
-    if table.dtype.kind not in "iu":
-        raise TypeError(f"transitions must hold integers; got {table.dtype}")
-    states, letters = table.shape
-    wrong = np.argwhere((table < 0) | (table >= states))
-    if len(wrong):
-        state, letter = wrong[0].tolist()
-        raise ValueError(
-            f"transitions must lie in [0, {states}); got {table[state, letter]} at state {state}, letter {letter}"
-        )
+    checked, letters = checked_table(table), table.shape[1]
     alphabet = tuple(getattr(transitions, "alphabet", range(letters)))
     if len(alphabet) != letters:
         raise ValueError(f"alphabet must name the {letters} letters of transitions; got {len(alphabet)}")
-    return table.astype(np.int64), alphabet, int(getattr(transitions, "start", 0))
+    return checked, alphabet, int(getattr(transitions, "start", 0))
 
 
 @final

@@ -8,10 +8,12 @@ itself permute its tiles: its *holonomy group*.
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Iterator
+
+import networkx
 
 from transductor.automata.decomposition.permutation_groups import Permutation, PermutationGroup
+from transductor.automata.graphs import Integers, explored, graph_of
 
 
 def members(mask: int) -> tuple[int, ...]:
@@ -27,9 +29,11 @@ class Skeleton:
     representative, so that the same place means the same tile throughout a class.
     """
 
-    def __init__(self, table: NDArray[np.int64], limit: int) -> None:
+    def __init__(self, table: Integers, limit: int) -> None:
         self.sets, self.moves = _image_sets(table, limit)
-        self.classes = _strong_components(self.moves)
+        # A class comes after those that its letters lead to.
+        components = networkx.kosaraju_strongly_connected_components(graph_of(self.moves))
+        self.classes = [sorted(component) for component in components]
         self.class_of = {number: which for which, equals in enumerate(self.classes) for number in equals}
         self.tiles: list[tuple[int, ...]] = [()] * len(self.sets)
         self.heights = [0] * len(self.sets)
@@ -86,63 +90,18 @@ class Skeleton:
         return tuple(sorted(tiles, key=lambda tile: members(self.sets[tile])))
 
 
-def _image_sets(table: NDArray[np.int64], limit: int) -> tuple[list[int], list[list[int]]]:
-    """All states, single states, and what letters make of them; with the number that each letter leads to."""
+def _image_sets(table: Integers, limit: int) -> tuple[list[int], list[list[int]]]:
+    """Return all states, single states, and what letters make of them; with the number that each letter leads to."""
     columns = table.T.tolist()
     states = len(table)
-    sets = [(1 << states) - 1]
-    sets += [1 << state for state in range(states if states > 1 else 0)]
-    numbers = {mask: number for number, mask in enumerate(sets)}
-    moves: list[list[int]] = []
-    for mask in sets:
-        row = []
+
+    def images(mask: int) -> Iterator[int]:
         for column in columns:
             image = 0
             for state in members(mask):
                 image |= 1 << column[state]
-            if image not in numbers:
-                numbers[image] = len(sets)
-                sets.append(image)
-            row.append(numbers[image])
-        moves.append(row)
-        if len(sets) > limit:
-            raise ValueError(
-                f"limit allows {limit} image sets and {len(sets)} were found with more to explore; "
-                "raise limit or decompose a smaller machine"
-            )
-    return sets, moves
+            yield image
 
-
-def _strong_components(successors: list[list[int]]) -> list[list[int]]:
-    """Sets that letters lead to from each other, as sorted lists; a component comes after those that it leads to."""
-    predecessors: list[list[int]] = [[] for _ in successors]
-    for number, row in enumerate(successors):
-        for reached in row:
-            predecessors[reached].append(number)
-    left: list[int] = []
-    seen: set[int] = set()
-    for root in range(len(successors)):
-        path = [] if root in seen else [(root, iter(predecessors[root]))]
-        seen.add(root)
-        while path:
-            number, others = path[-1]
-            fresh = next((other for other in others if other not in seen), None)
-            if fresh is None:
-                left.append(number)
-                path.pop()
-            else:
-                seen.add(fresh)
-                path.append((fresh, iter(predecessors[fresh])))
-    components: list[list[int]] = []
-    for root in reversed(left):
-        if root not in seen:
-            continue
-        seen.remove(root)
-        component = [root]
-        for number in component:
-            for reached in successors[number]:
-                if reached in seen:
-                    seen.remove(reached)
-                    component.append(reached)
-        components.append(sorted(component))
-    return components
+    roots = [(1 << states) - 1, *(1 << state for state in range(states))]
+    refusal = f"limit allows {limit} image sets and this machine has more; raise limit or decompose a smaller machine"
+    return explored(roots, images, limit=limit, refusal=refusal)

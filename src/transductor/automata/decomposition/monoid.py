@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
+import networkx
 import numpy as np
-from numpy.typing import NDArray
 
 from transductor.automata.finite_algebra import minimised
-from transductor.automata.finite_automata import DFA, Symbol, Word
-
-Integers = NDArray[np.int64]
+from transductor.automata.finite_automata import DFA
+from transductor.automata.graphs import Integers, explored, graph_of
+from transductor.automata.words import Symbol, Word, numbered, spelled
 
 
 @final
@@ -44,11 +44,8 @@ class SyntacticMonoid:
 
     def element(self, word: Word, after: int = 0) -> int:
         """The element of ``word``, multiplied from the left by the element ``after``."""
-        letter_of_symbol = {symbol: letter for letter, symbol in enumerate(self.dfa.alphabet)}
-        for position, symbol in enumerate(word):
-            if symbol not in letter_of_symbol:
-                raise ValueError(f"word has the unknown symbol {symbol!r} at position {position}; {self.dfa!r}")
-            after = self.times_letter.item(after, letter_of_symbol[symbol])
+        for letter in spelled(word, numbered(self.dfa.alphabet)):
+            after = self.times_letter.item(after, letter)
         return after
 
     def multiplied(self, first: int, second: int) -> int:
@@ -61,11 +58,11 @@ class SyntacticMonoid:
         size = len(self)
         products = np.zeros((size, size), dtype=np.int64)
         products[:, 0] = np.arange(size)
-        letter_of_symbol = {symbol: letter for letter, symbol in enumerate(self.dfa.alphabet)}
+        numbers = numbered(self.dfa.alphabet)
         element_of_word = {word: element for element, word in enumerate(self.words)}
         for word, second in list(element_of_word.items())[1:]:
             shorter = element_of_word[word[:-1]]  # shortest words were found by adding a letter to one of them
-            products[:, second] = self.times_letter[products[:, shorter], letter_of_symbol[word[-1]]]
+            products[:, second] = self.times_letter[products[:, shorter], numbers[word[-1]]]
         return products
 
     @cached_property
@@ -120,25 +117,21 @@ def syntactic_monoid(dfa: DFA, limit: int = 20_000) -> SyntacticMonoid:
     if operator.index(limit) < 1:
         raise ValueError(f"limit must be at least 1; got {limit}")
     dfa = minimised(dfa)
-    nothing_moved = np.arange(dfa.states, dtype=np.int64)
-    numbers = {nothing_moved.tobytes(): 0}
-    transformations = [nothing_moved]
+
+    def followed_by_letters(transformation: bytes) -> list[bytes]:
+        return [product.tobytes() for product in dfa.transitions[np.frombuffer(transformation, dtype=np.int64)].T]
+
+    identity = np.arange(dfa.states, dtype=np.int64)
+    refusal = f"dfa has a syntactic monoid of more than limit = {limit} elements"
+    elements, rows = explored([identity.tobytes()], followed_by_letters, limit=limit, refusal=refusal)
     words: list[tuple[Symbol, ...]] = [()]
-    rows: list[list[int]] = []
-    for transformation, word in zip(transformations, words, strict=True):  # both grow while they are read
-        row = []
-        for symbol, product in zip(dfa.alphabet, dfa.transitions[transformation].T, strict=True):
-            key = product.tobytes()
-            if key not in numbers:
-                if len(words) >= limit:
-                    raise ValueError(f"dfa has a syntactic monoid of more than limit = {limit} elements")
-                numbers[key] = len(words)
-                transformations.append(product)
-                words.append((*word, symbol))
-            row.append(numbers[key])
-        rows.append(row)
+    for element, row in enumerate(rows):
+        for symbol, product in zip(dfa.alphabet, row, strict=True):
+            if product == len(words):  # elements are numbered in the order in which they are met
+                words.append((*words[element], symbol))
     times_letter = np.array(rows, dtype=np.int64).reshape(len(rows), len(dfa.alphabet))
-    return SyntacticMonoid(dfa, np.stack(transformations), times_letter, tuple(words))
+    transformations = np.stack([np.frombuffer(element, dtype=np.int64) for element in elements])
+    return SyntacticMonoid(dfa, transformations, times_letter, tuple(words))
 
 
 def is_aperiodic(dfa: DFA, limit: int = 20_000) -> Aperiodicity:
@@ -187,31 +180,8 @@ def _subgroup_size(monoid: SyntacticMonoid, idempotent: int) -> int:
 
 
 def _strongly_connected(successors: Integers) -> Integers:
-    """Tarjan's algorithm without recursion: for every node the number of its strongly connected part."""
-    count, width = successors.shape
-    following = successors.tolist()
-    order, low, part = [-1] * count, [0] * count, [-1] * count
-    stack: list[int] = []
-    found = parts = 0
-    for root in range(count):
-        calls = [(root, 0)] if order[root] < 0 else []
-        while calls:
-            node, edge = calls.pop()
-            if edge == 0:
-                order[node] = low[node] = found
-                found += 1
-                stack.append(node)
-            else:
-                low[node] = min(low[node], low[following[node][edge - 1]])
-            while edge < width and order[following[node][edge]] >= 0:
-                target = following[node][edge]
-                if part[target] < 0:
-                    low[node] = min(low[node], order[target])
-                edge += 1
-            if edge < width:
-                calls += [(node, edge + 1), (following[node][edge], 0)]
-            elif low[node] == order[node]:
-                while part[node] < 0:
-                    part[stack.pop()] = parts
-                parts += 1
-    return np.array(part, dtype=np.int64)
+    """Return for every node the number of its strongly connected component."""
+    component_of = np.empty(len(successors), dtype=np.int64)
+    for number, component in enumerate(networkx.strongly_connected_components(graph_of(successors.tolist()))):
+        component_of[list(component)] = number
+    return component_of

@@ -27,8 +27,9 @@ from transductor.automata.formats.symbols import (
     whole_number,
     writable_name,
 )
-from transductor.automata.weighted import Symbol, WeightedAutomaton
+from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import Weights, weights_named
+from transductor.automata.words import Symbol
 
 Labels: TypeAlias = Literal["names", "numbers"]
 

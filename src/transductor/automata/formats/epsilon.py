@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import networkx
 import numpy as np
 
 from transductor.automata.formats.limits import Budget
@@ -31,7 +32,9 @@ def without_epsilon(
     The sum over paths must converge whatever their order, so for numbers of both signs the absolute values must
     converge.  EpsilonCycleError names a state where they do not.
     """
-    touched = _sources_first(epsilon)
+    arcs = networkx.DiGraph((source, to) for to, source in epsilon)
+    # Where ε arcs form no cycle, each state comes after those it is reached from, and elimination is cheap.
+    touched = list(networkx.dfs_postorder_nodes(arcs))[::-1]
     place = {state: number for number, state in enumerate(touched)}
     count, letters, dim = len(touched), len(matrices), len(initial)
     rows = weights.zeros(count, count + 1 + letters * dim)  # E, initial, matrices side by side
@@ -90,24 +93,3 @@ def _star(weights: Weights, state: int, cycle: Any, size: Any) -> Any:
     if (weights.name == "min_plus" and cycle >= 0) or (weights.name == "max_plus" and cycle <= 0):
         return 0.0
     raise EpsilonCycleError(state, size)
-
-
-def _sources_first(epsilon: dict[tuple[int, int], Any]) -> list[int]:
-    """The states ε arcs touch; where they form no cycle, each comes after those it is reached from."""
-    successors: dict[int, list[int]] = {}
-    for to, source in epsilon:
-        successors.setdefault(source, []).append(to)
-        successors.setdefault(to, [])
-    left: list[int] = []
-    seen: set[int] = set()
-    for root in successors:
-        pending = [] if root in seen else [(root, iter(successors[root]))]
-        seen.add(root)
-        while pending:
-            fresh = next((to for to in pending[-1][1] if to not in seen), None)
-            if fresh is None:
-                left.append(pending.pop()[0])
-            else:
-                seen.add(fresh)
-                pending.append((fresh, iter(successors[fresh])))
-    return left[::-1]

@@ -10,8 +10,9 @@ import numpy as np
 from transductor.automata.formats.epsilon import EpsilonCycleError, without_epsilon
 from transductor.automata.formats.errors import AutomatonFormatError
 from transductor.automata.formats.limits import MAX_ARCS, MAX_STEPS, Budget, check_size
-from transductor.automata.weighted import Symbol, WeightedAutomaton
+from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import Array, Weights, weights_named
+from transductor.automata.words import Symbol
 
 Arc: TypeAlias = tuple[int, Symbol | None, int, Any]
 """From, letter (None is ε), to, weight."""

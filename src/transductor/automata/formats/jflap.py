@@ -17,8 +17,9 @@ from transductor.automata.formats.graph import Arc, arcs_of, as_weighted, assemb
 from transductor.automata.formats.limits import text_of
 from transductor.automata.formats.safe_xml import Element, parsed_xml
 from transductor.automata.formats.symbols import whole_number
-from transductor.automata.weighted import Symbol, WeightedAutomaton
+from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import weights_named
+from transductor.automata.words import Symbol
 
 _OTHER_TYPES = {
     "pda": "a pushdown automaton",

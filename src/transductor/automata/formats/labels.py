@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from transductor.automata.weighted import Symbol
 from transductor.automata.weights import Weights
+from transductor.automata.words import Symbol
 
 MAX_LINES = 6
 MAX_LETTERS = 8

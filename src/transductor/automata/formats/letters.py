@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from transductor.automata.formats.errors import AutomatonFormatError
-from transductor.automata.weighted import Symbol
+from transductor.automata.words import Symbol
 
 
 def alphabet_to_json(alphabet: Sequence[Symbol]) -> list[str | int]:

@@ -18,8 +18,9 @@ from transductor.automata.formats.graph import Arc, arcs_of, as_weighted, assemb
 from transductor.automata.formats.limits import check_size
 from transductor.automata.formats.openfst_binary import VectorFst, decoded, encoded
 from transductor.automata.formats.symbols import EPSILON, MAX_ID, Symbols, encodable, symbol_table
-from transductor.automata.weighted import Symbol, WeightedAutomaton
+from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import weights_named
+from transductor.automata.words import Symbol
 
 _WEIGHTS: Final = {"standard": "min_plus", "log": "log", "log64": "log"}
 _ARC_TYPES: Final = {"min_plus": ("standard",), "log": ("log64", "log")}

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from transductor.automata.formats.errors import AutomatonFormatError
 from transductor.automata.formats.limits import lines_of, read_bytes, text_of
-from transductor.automata.weighted import Symbol
+from transductor.automata.words import Symbol
 from transductor.results import write_atomically
 
 EPSILON = "<eps>"

@@ -19,14 +19,13 @@ import numpy as np
 
 from transductor.automata.finite_algebra import (
     complemented,
-    determinised,
     intersected,
     inverse_image,
     minimised,
     symmetric_difference,
     united,
 )
-from transductor.automata.finite_automata import DFA, NFA, Symbol
+from transductor.automata.finite_automata import DFA, NFA, determinised
 from transductor.automata.logic.formula_text import FormulaError
 from transductor.automata.logic.second_order_syntax import (
     Compared,
@@ -45,6 +44,7 @@ from transductor.automata.logic.second_order_syntax import (
     letters_used,
     logic_formula,
 )
+from transductor.automata.words import Symbol
 
 # Every variable that is free at the same time doubles the number of marked letters.
 VARIABLES_LIMIT = 12

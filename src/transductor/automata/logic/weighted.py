@@ -16,7 +16,7 @@ from operator import add, mul
 
 from transductor.automata.algebra import all_words, hadamard_product, renamed, scaled, sum_of
 from transductor.automata.finite_algebra import complemented, intersected, inverse_image, is_empty, minimised, united
-from transductor.automata.finite_automata import DFA, Symbol, weights01
+from transductor.automata.finite_automata import DFA, weights01
 from transductor.automata.logic.second_order import (
     Tracks,
     check_sentence,
@@ -41,6 +41,7 @@ from transductor.automata.logic.weighted_syntax import (
 )
 from transductor.automata.reduction import minimised as reduced
 from transductor.automata.weighted import WeightedAutomaton
+from transductor.automata.words import Symbol
 
 __all__ = ["OutsideFragment", "weighted_mso"]
 

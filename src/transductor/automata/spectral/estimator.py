@@ -12,8 +12,9 @@ import numpy as np
 from transductor.automata.probabilistic import SmoothedModel, smoothed, unigram
 from transductor.automata.spectral.hankel_block import HankelBlock, Statistics
 from transductor.automata.spectral.learning import LearnedAutomaton, learned, learned_from_sample
-from transductor.automata.weighted import Symbol, WeightedAutomaton, Word
+from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import Array
+from transductor.automata.words import Symbol, Word
 
 
 class NotFittedError(ValueError, AttributeError):

@@ -11,8 +11,9 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from transductor.automata.weighted import Symbol, WeightedAutomaton, Word
+from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import Array
+from transductor.automata.words import Symbol, Word
 
 Series: TypeAlias = Callable[[tuple[Symbol, ...]], Any]
 """Any function of a word (a tuple of symbols) to a number; a WeightedAutomaton is one."""

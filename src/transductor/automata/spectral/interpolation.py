@@ -8,7 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 from transductor.automata.spectral.hankel_block import basis_words
-from transductor.automata.weighted import Symbol, WeightedAutomaton
+from transductor.automata.weighted import WeightedAutomaton
+from transductor.automata.words import Symbol
 
 Word = tuple[Symbol, ...]
 

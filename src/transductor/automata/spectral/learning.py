@@ -20,8 +20,9 @@ import numpy as np
 from transductor.automata.probabilistic import smoothed, unigram
 from transductor.automata.reduction import RankWarning
 from transductor.automata.spectral.hankel_block import HankelBlock, Statistics, frequent_words
-from transductor.automata.weighted import Symbol, WeightedAutomaton, Word
+from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import Array
+from transductor.automata.words import Symbol, Word
 
 SURE_GAP: Final = 1e3
 """A drop between neighbouring singular values that only rounding explains."""

@@ -8,8 +8,9 @@ import numpy as np
 
 from transductor.automata.spectral.hankel_block import HankelBlock, Series, basis_words, hankel
 from transductor.automata.spectral.learning import LearnedAutomaton, equilibrated, residual_on, told
-from transductor.automata.weighted import Symbol, WeightedAutomaton
+from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import Array
+from transductor.automata.words import Symbol
 
 
 def learned_from_callable(

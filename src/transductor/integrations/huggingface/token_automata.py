@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transductor.automata import DFA, NFA, regex
-from transductor.automata.finite_algebra import determinised
+from transductor.automata.finite_automata import determinised
 from transductor.checks import check_positive, one_of
 from transductor.compilation import compile_head
 from transductor.heads import RationalHead
