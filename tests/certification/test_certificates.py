@@ -12,13 +12,13 @@ import torch
 
 from tests.certification.perturbed import counter, one_hot, readout_model, rotating_counter, turn
 from transductor.automata import MooreMachine, WeightedAutomaton, machine, regex
-from transductor.certification.certificates import (
+from transductor.certification import (
     AgreementCertificate,
     CertificateError,
+    certify,
     check_certificate,
     read_certificate,
 )
-from transductor.certification.certifying import certify
 from transductor.heads import RationalHead
 from transductor.model import BackboneConfig, NoAttention, RationalTransductor
 from transductor.transitions import DenseTransitions, PermutationTransitions

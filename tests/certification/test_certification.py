@@ -18,8 +18,7 @@ from tests.certification.perturbed import (
     turn,
 )
 from transductor.automata import IGNORED, MooreMachine, regex
-from transductor.certification.certificates import check_certificate
-from transductor.certification.certifying import certify
+from transductor.certification import certify, check_certificate
 from transductor.heads import LookbackHead, RationalHead
 from transductor.model import RationalReadout
 from transductor.transitions import (

@@ -10,8 +10,7 @@ import torch
 
 from tests.certification.perturbed import counter, labels_of, turn
 from transductor.automata import IGNORED, MooreMachine, machine
-from transductor.certification.certificates import check_certificate
-from transductor.certification.certifying import certify
+from transductor.certification import certify, check_certificate
 from transductor.heads import LookbackHead, RationalHead
 from transductor.model import (
     BackboneConfig,

@@ -11,8 +11,7 @@ import torch
 
 from tests.certification.perturbed import counter, readout_model
 from transductor.automata import WeightedAutomaton, machine, regex
-from transductor.certification.certificates import check_certificate
-from transductor.certification.certifying import certify
+from transductor.certification import certify, check_certificate
 from transductor.heads import LookbackHead
 
 DTYPES = [torch.float32, torch.float64]

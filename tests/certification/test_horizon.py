@@ -16,12 +16,14 @@ from tests.certification.perturbed import (
     rotating_counter,
     turn,
 )
-from transductor.certification.balls import Ball, gamma, is_positive, ordered_product, power_above, sum_above
-from transductor.certification.horizon import bounded, enumerated, readout_demands
-from transductor.certification.norms import Atoms, Ellipsoid, Euclidean, Largest, NormError, Sum
-from transductor.certification.placements import _invariant_form, demands_at, norm_of, placed
-from transductor.certification.reachability import exactness, product_graph, refined_graph
-from transductor.certification.stream_bounds import stream_logits
+from transductor.certification.ball_arithmetic import Ball, gamma, is_positive, ordered_product, power_above, sum_above
+from transductor.certification.bounds.anchors import margins_at
+from transductor.certification.bounds.horizon import bounded, enumerated, readout_margins
+from transductor.certification.bounds.norms import Atoms, Ellipsoid, Euclidean, Largest, NormError, Sum
+from transductor.certification.bounds.stream import stream_logits
+from transductor.certification.exactness import exactness
+from transductor.certification.reachability import product_graph, refined_graph
+from transductor.certification.search.anchor_points import _invariant_form, best_anchors
 from transductor.certification.subjects import Subject, subject_of
 from transductor.heads import RationalHead
 from transductor.model import BackboneConfig, NoAttention, RationalTransductor
@@ -78,17 +80,17 @@ def test_positive_matrices_are_told_from_others():
 # Norms
 
 
-def norms(table, places):
+def norms(table, points):
     dim = table.shape[1]
     yield Sum()
     yield Largest()
     yield Euclidean(dim)
     form = _invariant_form(table)
     yield Ellipsoid(np.diag(np.arange(1.0, dim + 1)) if form is None else form)
-    yield Atoms(places, np.zeros((dim, 0)), np.linalg.pinv(places))
+    yield Atoms(points, np.zeros((dim, 0)), np.linalg.pinv(points))
 
 
-def distance(norm, vector, table, places):
+def distance(norm, vector):
     """The norm of one vector by its definition; of atoms, an upper bound by other means is enough."""
     match norm.kind:
         case "sum":
@@ -106,13 +108,12 @@ def test_every_norm_bounds_what_it_measures():
     rng = np.random.default_rng(3)
     change = rng.normal(size=(3, 3))
     table = np.stack([change @ np.roll(np.eye(3), k, 0) @ np.linalg.inv(change) for k in range(2)])
-    places = change @ np.eye(3)
-    for norm in norms(table, places):
+    for norm in norms(table, change @ np.eye(3)):
         growths = norm.growths(table)
         for _ in range(100):
             vector, functional = rng.normal(size=3), rng.normal(size=3)
             size = norm.sizes(Ball.exactly(vector[:, None]))[0]
-            true = distance(norm, vector, table, places)
+            true = distance(norm, vector)
             if true is not None:
                 assert true <= size <= true * (1 + 1e-9), norm.kind
             assert abs(functional @ vector) <= norm.duals(functional[None])[0] * size * (1 + 1e-12), norm.kind
@@ -124,7 +125,7 @@ def test_every_norm_bounds_what_it_measures():
             assert growths.max() < 1 + 1e-9, norm.kind
 
 
-def test_atoms_measure_the_span_of_places():
+def test_atoms_measure_the_span_of_anchor_points():
     """In the plane the norm of five corners is that of their polygon: a linear program by hand."""
     corners = np.stack([turn(2 * math.pi * k / 5)[:, 0] for k in range(5)], 1)
     norm = Atoms(corners, np.zeros((2, 0)), np.linalg.pinv(corners))
@@ -155,12 +156,12 @@ def test_norms_that_are_none_are_refused():
 def test_a_drifting_rotation_is_bounded_from_below_within_a_factor_of_two(error):
     subject, _ = subject_of(rotating_counter(error))
     first_wrong = {1e-2: 63, 1e-3: 629, 1e-4: 6284}[error]
-    placement, bound = placed(subject, counter(5), None, 10**6)
+    anchors, bound = best_anchors(subject, counter(5), None, 10**6)
     assert first_wrong / 2 <= bound.holds_up_to < first_wrong
     graph = product_graph(counter(5), None)
-    for norm in norms(subject.table, placement.places):  # some are worse, none is wrong
-        demands = readout_demands(subject, graph, placement.places)
-        assert bounded(subject, graph, placement.places, norm, demands, 10**6).holds_up_to < first_wrong
+    for norm in norms(subject.table, anchors.points):  # some are worse, none is wrong
+        margins = readout_margins(subject, graph, anchors.points)
+        assert bounded(subject, graph, anchors.points, norm, margins, 10**6).holds_up_to < first_wrong
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -173,7 +174,7 @@ def test_no_word_within_the_bound_is_wrong(seed, dtype):
     table = change @ (table + 10.0 ** -rng.uniform(1.5, 3) * rng.normal(size=table.shape)) @ change.T
     model = readout_model(table, change @ initial, weight @ change.T, dtype=dtype)
     subject, _ = subject_of(model)
-    _, bound = placed(subject, machine, None, 10**4)
+    _, bound = best_anchors(subject, machine, None, 10**4)
     length = min(10, bound.holds_up_to)
     assert length >= 2
     words = all_words(2, length)
@@ -193,9 +194,9 @@ def test_rounding_stays_within_its_bound_in_every_order(backend):
     subject = Subject(table.numpy(), initial.numpy())
     norm = Euclidean(6)
     growth, kappa = float(norm.growths(subject.table).max()), norm.distortion * subject.step_error()
-    found = scan(table, words, initial_state=initial, backend=backend).double()
+    computed = scan(table, words, initial_state=initial, backend=backend).double()
     exact = scan(table.double(), words, initial_state=initial.double(), backend="reference")
-    errors = (found - exact).norm(dim=-1).amax(0)
+    errors = (computed - exact).norm(dim=-1).amax(0)
     times = torch.arange(1, 1001, dtype=torch.float64)
     bounds = initial.double().norm() * growth**times * ((1 + kappa) ** times - 1)
     assert (errors <= bounds).all()
@@ -203,25 +204,21 @@ def test_rounding_stays_within_its_bound_in_every_order(backend):
 
 
 def test_the_bound_sees_through_a_refined_graph():
-    """A head that counts to ten shows each of five labels from two places: one place for each label would not do."""
+    """A head that counts to ten shows each of five labels from two states: one point for each label would not do."""
     table = np.zeros((2, 4, 4))
     table[0] = np.eye(4)
     table[1, :2, :2], table[1, 2:, 2:] = turn(2 * math.pi / 5 + 1e-3), turn(2 * math.pi / 10)
     corners = np.stack([turn(2 * math.pi * k / 5)[:, 0] for k in range(5)])
     model = readout_model(table, [1.0, 0, 1, 0], np.concatenate((corners, np.zeros((5, 2))), 1))
     subject, _ = subject_of(model)
-    placement, bound = placed(subject, counter(5), None, 10**6)
-    assert placement.targets is not None
-    assert len(placement.targets) == 10
+    anchors, bound = best_anchors(subject, counter(5), None, 10**6)
+    assert anchors.targets is not None
+    assert len(anchors.targets) == 10
     assert 300 < bound.holds_up_to < 629
-    graph = refined_graph(placement.targets, counter(5), None)
-    assert (
-        bounded(
-            subject, graph, placement.places, norm_of(placement), demands_at(subject, graph, placement.places), 10**6
-        )
-        == bound
-    )
-    wrong = placement.targets.copy()
+    graph = refined_graph(anchors.targets, counter(5), None)
+    margins = margins_at(subject, graph, anchors.points)
+    assert bounded(subject, graph, anchors.points, anchors.norm(), margins, 10**6) == bound
+    wrong = anchors.targets.copy()
     wrong[3, 1] = 5
     with pytest.raises(ValueError, match="follow the machine"):
         refined_graph(wrong, counter(5), None)
@@ -250,9 +247,9 @@ def test_what_never_rounds_is_recognised():
     assert "column" in exactness(integers(reset, [0.5, 0.25])).reason
     assert exactness(integers(reset, [0.1, 0.2e-7])) is None  # the sum of the two needs more bits
     third = [[[0, -1], [1, -1]]]  # order three, not a permutation
-    found = exactness(integers(third, [1, 2]))
-    assert "finitely many" in found.reason
-    assert found.largest == 1
+    exact = exactness(integers(third, [1, 2]))
+    assert "finitely many" in exact.reason
+    assert exact.largest == 1
     assert exactness(integers([[[1, 1], [0, 1]]], [1, 0])) is None  # grows for ever
     assert exactness(integers([[[0.5, 0], [0, 1]]], [1, 1])) is None
     assert exactness(integers([turn(0.3)], [1, 0])) is None
@@ -283,8 +280,8 @@ def test_the_stream_stays_in_its_balls(dtype):
         states, logits = head(words), model(words)
         alone = torch.cat([model(word[None]) for word in words])
     balls = stream_logits(subject, words.flatten().numpy(), states.flatten(0, 1).double().numpy())
-    for found in (logits, alone):
-        assert (np.abs(found.flatten(0, 1).double().numpy() - balls.centre) <= balls.radius).all()
+    for computed in (logits, alone):
+        assert (np.abs(computed.flatten(0, 1).double().numpy() - balls.centre) <= balls.radius).all()
     assert balls.radius.max() < (5e-3 if dtype == torch.float32 else 1e-10)
 
 

@@ -1,17 +1,18 @@
 """Whether a head or a model agrees with an automaton: proved, refuted with a word, or true up to a length."""
 
-from transductor.certification.certificates import (
-    AgreementCertificate,
-    CertificateError,
-    check_certificate,
-    read_certificate,
-)
+from transductor.certification.certificates import AgreementCertificate
 from transductor.certification.certifying import certify
+from transductor.certification.checking import check_certificate, read_certificate
+from transductor.certification.encoding import CertificateError
+from transductor.certification.exactness import exactness
+from transductor.certification.subjects import subject_of
 
 __all__ = [
     "AgreementCertificate",
     "CertificateError",
     "certify",
     "check_certificate",
+    "exactness",
     "read_certificate",
+    "subject_of",
 ]

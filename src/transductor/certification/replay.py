@@ -1,7 +1,7 @@
 """One word, computed again from stored numbers: in the precision of the scan, in an order that is always the same.
 
 A word is written in blocks, ``((letters, times), …)``, and blocks are raised to their powers by squaring: one of the
-orders in which a scan may associate its products, and quick enough for words of any length.
+orders in which a scan may take its products, and quick enough for words of any length.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from itertools import chain
 
 import numpy as np
 
-from transductor.certification.balls import Array
+from transductor.certification.ball_arithmetic import Array
+from transductor.certification.bounds.stream import stream_logits
 from transductor.certification.subjects import Subject
 
 Blocks = tuple[tuple[tuple[int, ...], int], ...]
@@ -20,41 +21,41 @@ _LONGEST_PERIOD = 12
 
 
 def as_blocks(word: Sequence[int]) -> Blocks:
-    """A word with its repetitions written once."""
+    """Return a word with its repetitions written once."""
     letters = np.array(word, dtype=np.int64)
-    # For each period, where a letter is not the one a period before it: a repetition ends there.
+    # For each period, where a letter differs from the one a period before it: a repetition ends there.
     breaks = [
         np.flatnonzero(letters[period:] != letters[:-period]) + period for period in range(1, _LONGEST_PERIOD + 1)
     ]
     blocks: list[tuple[tuple[int, ...], int]] = []
     plain: list[int] = []
-    place = 0
-    while place < len(word):
+    start = 0
+    while start < len(word):
         period, times = 1, 1
-        for each in range(1, min(_LONGEST_PERIOD, (len(word) - place) // 3) + 1):
-            later = np.searchsorted(breaks[each - 1], place + each)
+        for each in range(1, min(_LONGEST_PERIOD, (len(word) - start) // 3) + 1):
+            later = np.searchsorted(breaks[each - 1], start + each)
             end = int(breaks[each - 1][later]) if later < len(breaks[each - 1]) else len(word)
-            found = (end - place) // each
-            if found >= 3 and found * each > max(4, times * period):
-                period, times = each, found
+            repeated = (end - start) // each
+            if repeated >= 3 and repeated * each > max(4, times * period):
+                period, times = each, repeated
         if times == 1:
-            plain.append(int(word[place]))
-            place += 1
+            plain.append(int(word[start]))
+            start += 1
             continue
         blocks += [(tuple(plain), 1)] if plain else []
         plain = []
-        blocks.append((tuple(map(int, word[place : place + period])), times))
-        place += period * times
+        blocks.append((tuple(map(int, word[start : start + period])), times))
+        start += period * times
     return (*blocks, (tuple(plain), 1)) if plain else tuple(blocks)
 
 
 def spelled(blocks: Blocks) -> tuple[int, ...]:
-    """The word letter by letter."""
+    """Return the word letter by letter."""
     return tuple(chain.from_iterable(letters * times for letters, times in blocks))
 
 
-def states_after(subject: Subject, blocks: Blocks) -> Array:
-    """``h_t`` after the word, or ``[h_t ; h_{t−1}]``, in the dtype of the table."""
+def output_after(subject: Subject, blocks: Blocks) -> Array:
+    """Return what the head shows after the word, ``h_t`` or ``[h_t ; h_{t−1}]``, in the dtype of the table."""
     last, times = blocks[-1]
     before = _state(subject, (*blocks[:-1], (last, times - 1), (last[:-1], 1)))
     after = _product(subject.table[last[-1]], before[:, None])[:, 0]
@@ -92,7 +93,7 @@ def _power(matrix: Array, times: int) -> Array:
 
 
 def _product(left: Array, right: Array) -> Array:
-    """In the dtype of the factors, added in order."""
+    """Multiply in the dtype of the factors, adding in order."""
     with np.errstate(all="ignore"):  # a head may overflow, and is then wrong
         out = left[:, 0, None] * right[0]
         for k in range(1, left.shape[1]):
@@ -100,19 +101,17 @@ def _product(left: Array, right: Array) -> Array:
     return np.asarray(out)
 
 
-def logits_of(subject: Subject, letter: int, shown: Array) -> Array:
-    """Logits ``(K)`` of a token and what the head shows, in the precision of the readout (half precisions: float32)."""
+def logits_after(subject: Subject, blocks: Blocks) -> Array:
+    """Return the logits ``(K)`` after a word, in the precision of the readout (half precisions: float32)."""
+    output = output_after(subject, blocks)
     if subject.stream:
-        from transductor.certification.stream_bounds import stream_logits
-
-        return np.asarray(stream_logits(subject, np.array([letter]), shown.astype(np.float64)[None]).centre[0])
-    assert subject.weight is not None
-    assert subject.bias is not None
+        letter = np.array([blocks[-1][0][-1]])
+        return np.asarray(stream_logits(subject, letter, output.astype(np.float64)[None]).centre[0])
     dtype = np.float64 if subject.precision == "float64" else np.float32
-    weight, bias = subject.weight.astype(dtype), subject.bias.astype(dtype)
-    return np.asarray(_product(weight, shown.astype(dtype)[:, None])[:, 0] + bias)
+    weight, bias = (part.astype(dtype) for part in subject.readout())
+    return np.asarray(_product(weight, output.astype(dtype)[:, None])[:, 0] + bias)
 
 
 def label_of(logits: Array) -> int:
-    """The first largest; of one logit, whether it is positive."""
+    """Return the first largest logit; where there is only one, whether it is positive."""
     return int(logits[0] > 0) if len(logits) == 1 else int(np.argmax(logits))

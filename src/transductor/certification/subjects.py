@@ -1,4 +1,4 @@
-"""What a certificate is about: the numbers of a head and of what reads it, taken out of the model."""
+"""What a certificate is about: the numbers of a head and of the layers that read it, taken out of the model."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from transductor.certification.balls import Array, gamma
+from transductor.certification.ball_arithmetic import Array, gamma
 from transductor.checks import working_dtype
 from transductor.heads import LookbackHead, RationalHead
-from transductor.model import RationalReadout, RationalTransductor
+from transductor.model import NoAttention, NoPositions, RationalReadout, RationalTransductor
 
 # Half the distance from 1 to the next number: the relative error of one operation.
-UNITS: Final = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+ROUNDOFF: Final = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 # Up to here, and down to its inverse, no sum or product of a few numbers leaves the range of the format.
-RANGES: Final = {"float64": 2.0**900, "float32": 2.0**100, "float16": 2.0**10, "bfloat16": 2.0**100}
+SAFE_RANGE: Final = {"float64": 2.0**900, "float32": 2.0**100, "float16": 2.0**10, "bfloat16": 2.0**100}
 # Results smaller than this may be flushed to zero.
 _SMALLEST: Final = {"float64": 2.0**-1022, "float32": 2.0**-126}
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """The numbers of a head, and of the linear map or the stream that reads its states.
+    """The numbers of a head, and of the linear map or the residual stream that reads its states.
 
     Attributes:
         table: ``(V, D, D)``, float32 or float64 as the scan multiplies them.
@@ -53,34 +53,34 @@ class Subject:
             raise ValueError(
                 f"table and initial must both be float32 or float64; got {self.table.dtype}, {self.initial.dtype}"
             )
-        if self.precision not in UNITS:
-            raise ValueError(f"precision must be one of {', '.join(UNITS)}; got {self.precision!r}")
+        if self.precision not in ROUNDOFF:
+            raise ValueError(f"precision must be one of {', '.join(ROUNDOFF)}; got {self.precision!r}")
         if (self.weight is None) != (self.bias is None):
             raise ValueError("weight and bias are given together or not at all")
         if self.weight is not None and self.bias is not None:
-            wanted = (*self.bias.shape[-1:], self.shown)
-            if self.weight.ndim != 2 or self.bias.ndim != 1 or self.weight.shape != wanted or 0 in wanted:
+            shape = (*self.bias.shape[-1:], self.output_dim)
+            if self.weight.ndim != 2 or self.bias.ndim != 1 or self.weight.shape != shape or 0 in shape:
                 raise ValueError(
-                    f"weight must be (K, {self.shown}) and bias (K,); got {self.weight.shape}, {self.bias.shape}"
+                    f"weight must be (K, {self.output_dim}) and bias (K,); got {self.weight.shape}, {self.bias.shape}"
                 )
         for name, values in self.tensors().items():
             if not np.isfinite(values).all():
                 raise ValueError(f"{name} must hold finite numbers; it has NaN or infinity")
 
     @property
-    def letters(self) -> int:
-        """V."""
-        return len(self.table)
-
-    @property
     def dim(self) -> int:
-        """D."""
+        """The dimension D of a state."""
         return len(self.initial)
 
     @property
-    def shown(self) -> int:
-        """Numbers per position that leave the head."""
+    def output_dim(self) -> int:
+        """How many numbers leave the head at a position: D, or 2D where it looks back."""
         return 2 * self.dim if self.lookback else self.dim
+
+    @property
+    def letters(self) -> int:
+        """The number V of letters, one for each token."""
+        return len(self.table)
 
     @property
     def classes(self) -> int | None:
@@ -89,22 +89,37 @@ class Subject:
         return None if bias is None else max(2, len(bias))
 
     @property
+    def answers(self) -> bool:
+        """Whether anything here turns states into labels."""
+        return self.weight is not None or bool(self.stream)
+
+    @property
     def mantissa(self) -> int:
-        """Bits of the scan's arithmetic."""
+        """How many bits the scan's arithmetic has."""
         return 24 if self.table.dtype == np.float32 else 53
 
     @property
     def range(self) -> float:
         """How large numbers of the scan may become without danger of overflow."""
-        return RANGES[self.table.dtype.name]
+        return SAFE_RANGE[self.table.dtype.name]
+
+    def readout(self) -> tuple[Array, Array]:
+        """Return weight and bias as they are stored; there must be a readout."""
+        assert self.weight is not None
+        assert self.bias is not None
+        return self.weight, self.bias
+
+    def readout_error(self) -> float:
+        """Return the relative error of a logit, in units of the sum of the absolute values of its terms."""
+        return gamma(self.output_dim + 2, ROUNDOFF[self.precision])
 
     def step_error(self) -> float:
-        """The relative error, entry by entry, of a product of two matrices of the scan."""
+        """Return the relative error, entry by entry, of a product of two matrices of the scan."""
         smallest = _SMALLEST[self.table.dtype.name] * 2.0**60 * self.dim**2
-        return gamma(self.dim, UNITS[self.table.dtype.name]) + smallest
+        return gamma(self.dim, ROUNDOFF[self.table.dtype.name]) + smallest
 
     def tensors(self) -> dict[str, Array]:
-        """All arrays by name."""
+        """Return all arrays by name."""
         out = {"table": self.table, "initial": self.initial}
         if self.weight is not None and self.bias is not None:
             out |= {"weight": self.weight, "bias": self.bias}
@@ -112,24 +127,24 @@ class Subject:
 
 
 def subject_of(model_or_head: Any, readout: Any = None) -> tuple[Subject, str]:
-    """The numbers of a model, and what a statement about them can be about: ``"labels"``, ``"model"`` or ``"head"``."""
-    match model_or_head:
-        case RationalReadout():
-            if readout is not None:
-                raise ValueError("readout must be left out: a RationalReadout has its own")
-            return _with_readout(model_or_head.rational_head, model_or_head.readout), "labels"
-        case RationalTransductor():
-            if readout is not None:
-                raise ValueError("readout must be left out: a RationalTransductor has its own")
-            return _of_transductor(model_or_head)
-        case RationalHead():
-            if readout is None:
-                return _with_readout(model_or_head, None), "head"
-            return _with_readout(model_or_head, readout), "labels"
-    raise TypeError(
-        "model_or_head must be a RationalReadout, a RationalTransductor or a RationalHead; "
-        f"got {type(model_or_head).__name__}"
-    )
+    """Return the numbers of a model, and what a statement can be about: ``"labels"``, ``"model"`` or ``"head"``."""
+    if not isinstance(model_or_head, RationalReadout | RationalTransductor | RationalHead):
+        raise TypeError(
+            "model_or_head must be a RationalReadout, a RationalTransductor or a RationalHead; "
+            f"got {type(model_or_head).__name__}"
+        )
+    if isinstance(model_or_head, RationalHead):
+        return _with_readout(model_or_head, readout), "head" if readout is None else "labels"
+    if readout is not None:
+        raise ValueError(f"readout must be left out: a {type(model_or_head).__name__} has its own")
+    if isinstance(model_or_head, RationalReadout):
+        return _with_readout(model_or_head.rational_head, model_or_head.readout), "labels"
+    head, stream = model_or_head.rational_head, _stream_tensors(model_or_head)
+    if stream is not None:
+        precision = _dtype_name(model_or_head.backbone.readout.weight)
+        if precision != "float16":  # in which the squares of a stream may overflow
+            return _with_readout(head, None, stream=stream, precision=precision), "model"
+    return _with_readout(head, None), "head"
 
 
 def _with_readout(head: RationalHead, readout: Any, **more: Any) -> Subject:
@@ -138,22 +153,19 @@ def _with_readout(head: RationalHead, readout: Any, **more: Any) -> Subject:
     with torch.no_grad():
         table = head.transitions.table()
         initial = head.initial_state().to(working_dtype(table.dtype))
-    weight = bias = None
     if readout is not None:
         weight, bias = linear_of(readout)
-        more["precision"] = str(weight.dtype).removeprefix("torch.")
-    return Subject(
-        array_of(table),
-        array_of(initial).astype(array_of(table).dtype),
-        None if weight is None else array_of(weight),
-        None if bias is None else array_of(bias),
-        lookback=isinstance(head, LookbackHead),
-        **more,
-    )
+        more |= {"precision": _dtype_name(weight), "weight": _array(weight), "bias": _array(bias)}
+    initial_array = _array(initial).astype(_array(table).dtype)
+    return Subject(_array(table), initial_array, lookback=isinstance(head, LookbackHead), **more)
+
+
+def _dtype_name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def linear_of(readout: Any) -> tuple[Tensor, Tensor]:
-    """Weight ``(K, D)`` and bias ``(K)`` of a linear map, a pair or a weight alone."""
+    """Return weight ``(K, D)`` and bias ``(K)`` of a linear map, a pair or a weight alone."""
     weight, bias = (readout.weight, readout.bias) if isinstance(readout, nn.Linear) else (readout, None)
     if isinstance(readout, (tuple, list)) and len(readout) == 2:
         weight, bias = readout
@@ -166,20 +178,37 @@ def linear_of(readout: Any) -> tuple[Tensor, Tensor]:
     return weight, weight.new_zeros(len(weight)) if bias is None else bias.reshape(-1)
 
 
-def array_of(tensor: Tensor) -> Array:
-    """A copy as numpy; half precisions widened, which changes no number."""
+def _array(tensor: Tensor) -> Array:
+    """Return a copy as numpy; half precisions are widened, which changes no number."""
     tensor = tensor.detach().cpu()
     return np.array((tensor if tensor.dtype == torch.float64 else tensor.float()).numpy())
 
 
-def _of_transductor(model: RationalTransductor) -> tuple[Subject, str]:
-    from transductor.certification.stream_bounds import stream_tensors
+def _stream_tensors(model: RationalTransductor) -> dict[str, Array] | None:
+    """Return the arrays of a stream whose logits depend on token and state alone; None where they depend on more."""
+    config, backbone = model.backbone.config, model.backbone
+    if not isinstance(config.attention, NoAttention) or not isinstance(config.positions, NoPositions):
+        return None
+    if model.training and config.dropout > 0:
+        raise ValueError("model_or_head must be in evaluation mode: call model.eval(), or dropout makes it random")
+    out = {"embedding": _array(backbone.embedding.weight)}
+    if model.injection.projections is not None:
+        out["projections"] = _parameters("", model.injection.projections, nn.Linear)[".weight"]
+    for number, block in enumerate(backbone.blocks):
+        name = f"block{number}"
+        out |= _parameters(f"{name}.norm", block.get_submodule("feedforward_norm"), nn.LayerNorm)
+        into, gelu, back = block.get_submodule("feedforward").children()
+        if type(gelu) is not nn.GELU or gelu.approximate != "none":
+            raise ValueError(f"model_or_head must have exact GELU between its linear maps; got {gelu}")
+        out |= _parameters(f"{name}.into", into, nn.Linear) | _parameters(f"{name}.back", back, nn.Linear)
+    out |= _parameters("norm", backbone.final_norm, nn.LayerNorm)
+    return out | _parameters("readout", backbone.readout, nn.Linear)
 
-    head = model.rational_head
-    stream = stream_tensors(model)
-    if stream is None:
-        return _with_readout(head, None), "head"
-    precision = str(model.backbone.readout.weight.dtype).removeprefix("torch.")
-    if precision == "float16":  # squares of a stream may overflow
-        return _with_readout(head, None), "head"
-    return _with_readout(head, None, stream=stream, precision=precision), "model"
+
+def _parameters(name: str, module: nn.Module, kind: type[nn.Module]) -> dict[str, Array]:
+    """Return the arrays of a linear map or a layer norm that is exactly of the given kind: wrappers change results."""
+    if type(module) is not kind:
+        wanted = "linear maps" if kind is nn.Linear else "layer norms"
+        raise ValueError(f"model_or_head must have plain {wanted}; got a {type(module).__name__}")
+    values = {f"{name}.{part}": _array(parameter) for part, parameter in module.named_parameters()}
+    return values | ({f"{name}.eps": np.array([module.eps])} if isinstance(module, nn.LayerNorm) else {})

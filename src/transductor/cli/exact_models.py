@@ -85,7 +85,7 @@ def compile_automaton(
 
 
 def _how_exact(compiled: Any) -> str:
-    from transductor.certification.reachability import exactness
+    from transductor.certification.exactness import exactness
     from transductor.certification.subjects import subject_of
     from transductor.model import StackedTransductor
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from transductor.automata import DFA, NotRational, interpolated
-from transductor.certification.certifying import certify
+from transductor.certification import certify
 from transductor.extraction.extracting import NoMachineNearby
 from transductor.extraction.hardening import harden
 from transductor.extraction.observable_distance import Contexts

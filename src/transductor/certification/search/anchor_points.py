@@ -1,21 +1,21 @@
-"""Finding what an error bound stands on: a place for every state, and a norm in which the head hardly grows.
+"""Searches for what an error bound stands on: a point for every state, and a norm in which the head hardly grows.
 
-Nothing here needs to be right: a certificate keeps what was found, and the bound is computed from that alone.
+Nothing here needs to be right: a certificate keeps the points and the norm, and the bound is computed from them alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from transductor.automata.moore import MooreMachine
-from transductor.certification.balls import Array
-from transductor.certification.horizon import Bound, Demands, bounded, nearest_demands, readout_demands
-from transductor.certification.norms import Atoms, Ellipsoid, Euclidean, Largest, Norm, NormError, Sum
+from transductor.certification.ball_arithmetic import Array
+from transductor.certification.bounds.anchors import Anchors, margins_at
+from transductor.certification.bounds.horizon import Bound, bounded
+from transductor.certification.bounds.norms import Atoms, Ellipsoid, Euclidean, Largest, Norm, NormError, Sum
 from transductor.certification.reachability import Graph, product_graph, refined_graph
 from transductor.certification.subjects import Subject
 
@@ -23,71 +23,28 @@ _STEPS: Final = 300
 _MOST_CLUSTERS: Final = 512
 
 
-@dataclass(frozen=True, eq=False)
-class Placement:
-    """Where states lie and how errors are measured.
-
-    Attributes:
-        places: ``(D, n)``, of the nodes of the graph.
-        kind: Of the norm.
-        form: What the norm needs: the form of an ellipsoid, the inverse of atoms, else nothing.
-        extra: ``(D, m)``: more atoms than the places.
-        targets: ``(n, V)``, the graph, where it tells more states apart than the machine and the domain do.
-    """
-
-    places: Array
-    kind: str
-    form: Array | None = None
-    extra: Array | None = None
-    targets: Array | None = None
-
-
-def norm_of(placement: Placement) -> Norm:
-    """The norm of a placement; a ValueError if what it needs is not there."""
-    places, form = placement.places, placement.form
-    match placement.kind:
-        case "sum":
-            return Sum()
-        case "largest":
-            return Largest()
-        case "euclidean":
-            return Euclidean(len(places))
-        case "ellipsoid" if form is not None and len(form) == len(places):
-            return Ellipsoid(form)
-        case "atoms" if form is not None and placement.extra is not None:
-            return Atoms(places, placement.extra, form)
-    raise NormError(f"norm must be sum, largest, euclidean, or ellipsoid or atoms with arrays; got {placement.kind!r}")
-
-
-def demands_at(subject: Subject, graph: Graph, places: Array) -> Demands | None:
-    """What the readout demands at these places; of a head without one, that states can be told apart."""
-    if subject.weight is None:
-        return nearest_demands(subject, graph, places)
-    return readout_demands(subject, graph, places)
-
-
-def placed(
+def best_anchors(
     subject: Subject, machine: MooreMachine, domain: MooreMachine | None, horizon: int
-) -> tuple[Placement, Bound] | None:
-    """The placement with the longest horizon that was found; None if none could be tried."""
-    best: tuple[Placement, Bound] | None = None
+) -> tuple[Anchors, Bound] | None:
+    """Return the anchors with the longest horizon among all that are tried; None if none could be tried."""
+    best: tuple[Anchors, Bound] | None = None
     for graph, refined in _graphs(subject, machine, domain):
-        for places in _fits(subject, graph):
-            demands = demands_at(subject, graph, places)
-            if demands is None:
+        for points in _fits(subject, graph):
+            margins = margins_at(subject, graph, points)
+            if margins is None:
                 continue
-            for norm in _norms(subject, places):
-                bound = bounded(subject, graph, places, norm, demands, horizon)
+            for norm in _norms(subject, points):
+                bound = bounded(subject, graph, points, norm, margins, horizon)
                 if best is None or bound.holds_up_to > best[1].holds_up_to:
                     targets = graph.targets(subject.letters) if refined else None
-                    best = Placement(places, norm.kind, targets=targets, **norm.witness()), bound
+                    best = Anchors(points, norm.kind, targets=targets, **norm.witness()), bound
         if best is not None and best[1].holds_up_to >= min(horizon, 16 * graph.nodes):
             return best
     return best
 
 
 def _graphs(subject: Subject, machine: MooreMachine, domain: MooreMachine | None) -> Iterator[tuple[Graph, bool]]:
-    """One place for each state of the machine; where that fails, as many as the head visits."""
+    """Yield the graph with one point for each state of the machine, then graphs with as many as the head visits."""
     plain = product_graph(machine, domain)
     yield plain, False
     for share in (0.3, 0.1, 0.03):
@@ -97,7 +54,7 @@ def _graphs(subject: Subject, machine: MooreMachine, domain: MooreMachine | None
 
 
 def _clustered(subject: Subject, targets: Array, share: float) -> Array | None:
-    """Nodes for near states of the head that share the machine's state; None if they do not close."""
+    """Return nodes for near states of the head that share the machine's state; None if they do not close."""
     table, first = subject.table.astype(np.float64), subject.initial.astype(np.float64)
     near = share * float(np.linalg.norm(first))
     centres, nodes, rows = [first], [0], []
@@ -108,8 +65,8 @@ def _clustered(subject: Subject, targets: Array, share: float) -> Array | None:
                 row.append(-1)
                 continue
             state = table[letter] @ centre
-            same = [place for place, node in enumerate(nodes) if node == after]
-            gaps = [float(np.linalg.norm(state - centres[place])) for place in same]
+            same = [other for other, node in enumerate(nodes) if node == after]
+            gaps = [float(np.linalg.norm(state - centres[other])) for other in same]
             if not gaps or min(gaps) > near:
                 if len(centres) == _MOST_CLUSTERS or not np.isfinite(state).all():
                     return None
@@ -122,23 +79,23 @@ def _clustered(subject: Subject, targets: Array, share: float) -> Array | None:
 
 
 def _fits(subject: Subject, graph: Graph) -> Iterator[Array]:
-    """Places by shortest words, and those with the least sum of squared residuals that start where the head does."""
+    """Yield the points with the least squared residuals from the head's start, then those of shortest words."""
     table = subject.table.astype(np.float64)
-    places = np.zeros((subject.dim, graph.nodes))
-    places[:, 0] = subject.initial
+    points = np.zeros((subject.dim, graph.nodes))
+    points[:, 0] = subject.initial
     for node in range(1, graph.nodes):
         edge = graph.parents[node]
-        places[:, node] = table[graph.letter[edge]] @ places[:, graph.source[edge]]
-    if not np.isfinite(places).all():
+        points[:, node] = table[graph.letter[edge]] @ points[:, graph.source[edge]]
+    if not np.isfinite(points).all():
         return
-    relaxed = _relaxed(table, graph, places)
+    relaxed = _relaxed(table, graph, points)
     if np.isfinite(relaxed).all():
         yield relaxed
-    yield places
+    yield points
 
 
-def _relaxed(table: Array, graph: Graph, places: Array) -> Array:
-    """Conjugate gradients on ``Σ ‖M s − s'‖²`` over the edges, with the first place held."""
+def _relaxed(table: Array, graph: Graph, points: Array) -> Array:
+    """Run conjugate gradients on ``Σ ‖M s − s'‖²`` over the edges, with the first point held."""
     groups = [np.flatnonzero(graph.letter == letter) for letter in range(len(table))]
 
     def gradient(values: Array) -> Array:
@@ -150,7 +107,7 @@ def _relaxed(table: Array, graph: Graph, places: Array) -> Array:
         out[:, 0] = 0
         return out
 
-    values, down = places.copy(), -gradient(places)
+    values, down = points.copy(), -gradient(points)
     direction, size = down, float((down**2).sum())
     first = size
     for _ in range(_STEPS):
@@ -167,7 +124,7 @@ def _relaxed(table: Array, graph: Graph, places: Array) -> Array:
     return values
 
 
-def _norms(subject: Subject, places: Array) -> Iterator[Norm]:
+def _norms(subject: Subject, points: Array) -> Iterator[Norm]:
     yield Sum()
     yield Largest()
     yield Euclidean(subject.dim)
@@ -175,21 +132,21 @@ def _norms(subject: Subject, places: Array) -> Iterator[Norm]:
     if form is not None:
         with suppress(NormError):
             yield Ellipsoid(form)
-    directions, sizes, _ = np.linalg.svd(places)
+    directions, sizes, _ = np.linalg.svd(points)
     spanned = int((sizes > 1e-6 * max(1e-300, float(sizes[0]))).sum())
-    outside = directions[:, spanned:] * float(np.abs(places).sum(0).mean())
+    outside = directions[:, spanned:] * float(np.abs(points).sum(0).mean())
     for share in (1.0,) if spanned == subject.dim else (1.0, 0.1, 0.01):
         extra = share * outside
         with suppress(NormError):
-            yield Atoms(places, extra, np.linalg.pinv(np.concatenate((places, extra), 1)))
+            yield Atoms(points, extra, np.linalg.pinv(np.concatenate((points, extra), 1)))
 
 
 def _invariant_form(table: Array) -> Array | None:
-    """The mean of ``MᵀPM`` over ever longer words, from P = I: what a finite group leaves as it is."""
+    """Average ``MᵀPM`` over ever longer words, from P = I: a finite group leaves the average as it is."""
     dim = table.shape[1]
     form, total = np.eye(dim), np.zeros((dim, dim))
     for step in range(2 * _STEPS):
-        # Half of it stays, so that nothing goes round in circles; the first half is forgotten.
+        # Half of the form stays, so that nothing goes round in circles; the first half of the steps does not count.
         form = 0.5 * form + 0.5 * np.mean([matrix.T @ form @ matrix for matrix in table], 0)
         trace = float(np.trace(form))
         if not (np.isfinite(trace) and trace > 1e-200):

@@ -1,7 +1,7 @@
-"""Numbers with an error bound, and bounds that are never too small.
+"""Ball arithmetic: arrays with an error bound, and upper bounds that are never too small.
 
-Everything is float64 in a fixed order of operations (no BLAS, no sums whose order a library may choose), so that
-whoever checks a certificate on another machine gets the same digits.
+Everything is float64 in a fixed order of operations (no BLAS, no sums whose order a library may choose), so that a
+certificate checked on another computer gives the same digits.
 """
 
 from __future__ import annotations
@@ -16,39 +16,44 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 UNIT: Final = 2.0**-53
-_TINY: Final = 2.0**-960  # more than whatever underflow can take from a sum of fewer than 2⁶⁰ terms
+_TINY: Final = 2.0**-960  # more than underflow can take from a sum of fewer than 2⁶⁰ terms
 
 
 def gamma(terms: int, unit: float = UNIT) -> float:
-    """``n u / (1 − n u)``: the relative error of a sum of ``terms`` products, added in any order, fused or not."""
+    """Return ``n u / (1 − n u)``: the relative error of a sum of ``terms`` products in any order, fused or not."""
     product = terms * unit
     return math.inf if product >= 0.5 else upper(product / (1 - product), 4)
 
 
 def upper(value: Any, terms: int = 1) -> Any:
-    """A bound of a non-negative number (or array) that was computed with at most ``terms`` roundings up to here."""
+    """Return an upper bound of a non-negative number (or array) that was computed with at most ``terms`` roundings."""
     return value * (1.0 + 4.0 * (terms + 2) * UNIT) + _TINY
 
 
 def ordered_product(left: Array, right: Array) -> Array:
-    """``(..., N, K) @ (..., K, M)``, added in the order of k: the same digits on every machine."""
+    """Return ``(..., N, K) @ (..., K, M)``, summed in the order of k: the same digits on every computer."""
     out = np.zeros(np.broadcast_shapes(left.shape[:-1], (*right.shape[:-2], 1)) + right.shape[-1:])
     for k in range(left.shape[-1]):
         out += left[..., :, k, None] * right[..., k, None, :]
     return out
 
 
-def sum_above(values: Array, axis: int = 0) -> Array:
-    """An upper bound of a sum of non-negative numbers along ``axis``, added in order."""
+def ordered_sum(values: Array, axis: int = 0) -> Array:
+    """Sum along ``axis`` in order: the same digits on every computer."""
     values = np.moveaxis(values, axis, 0)
     total = np.zeros(values.shape[1:])
     for value in values:
         total = total + value
-    return np.asarray(upper(total, len(values)))
+    return total
+
+
+def sum_above(values: Array, axis: int = 0) -> Array:
+    """Return an upper bound of a sum of non-negative numbers along ``axis``."""
+    return np.asarray(upper(ordered_sum(values, axis), values.shape[axis]))
 
 
 def power_above(base: float, exponent: int) -> float:
-    """An upper bound of ``base ** exponent`` for a base of at least 0, by squaring."""
+    """Return an upper bound of ``base ** exponent`` for a base of at least 0, by squaring."""
     out, square = 1.0, base
     while exponent:
         if exponent & 1:
@@ -68,12 +73,12 @@ class Ball:
 
     @classmethod
     def exactly(cls, values: Array) -> Ball:
-        """One array."""
+        """Return the ball that holds only these values."""
         centre = np.asarray(values, dtype=np.float64)
         return cls(centre, np.zeros(centre.shape))
 
     def largest(self) -> Array:
-        """The largest absolute values in the ball."""
+        """Return the largest absolute value that each entry can have."""
         return np.asarray(upper(np.abs(self.centre) + self.radius))
 
     def __matmul__(self, other: Ball) -> Ball:
@@ -93,20 +98,20 @@ class Ball:
         return self + Ball(-other.centre, other.radius)
 
     def widened(self, by: Array | float) -> Ball:
-        """The ball with ``by`` added to its radius."""
+        """Return the ball with ``by`` added to its radius."""
         return Ball(self.centre, np.asarray(upper(self.radius + by, 2)))
 
     @property
     def mT(self) -> Ball:
-        """The transpose."""
+        """The transpose of the last two dimensions."""
         return Ball(np.swapaxes(self.centre, -1, -2), np.swapaxes(self.radius, -1, -2))
 
-    def __getitem__(self, place: Any) -> Ball:
-        return Ball(self.centre[place], self.radius[place])
+    def __getitem__(self, index: Any) -> Ball:
+        return Ball(self.centre[index], self.radius[index])
 
 
 def is_positive(matrix: Ball) -> bool:
-    """Whether every symmetric matrix of the ball is positive semidefinite; False where that was not proved.
+    """Prove that every symmetric matrix of the ball is positive semidefinite; False where there is no proof.
 
     A Cholesky factorisation in floating point that runs to its end proves it, once the diagonal is lowered by what
     rounding can add to an eigenvalue (Rump, *Verification of positive definiteness*, 2006).

@@ -2,7 +2,7 @@
 
 A bound is as good as its norm: rotations keep the Euclidean one, distributions the sum of absolute values, a head in
 some other basis an ellipsoid, and a head that follows a finite machine the norm whose unit ball is spanned by the
-places of the machine's states.  All numbers given here are upper bounds, and the same on every machine.
+anchor points of the machine's states.  All numbers given here are upper bounds, and the same on every computer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from typing import Final, final
 
 import numpy as np
 
-from transductor.certification.balls import Array, Ball, gamma, is_positive, ordered_product, sum_above, upper
+from transductor.certification.ball_arithmetic import (
+    Array,
+    Ball,
+    gamma,
+    is_positive,
+    ordered_product,
+    ordered_sum,
+    sum_above,
+    upper,
+)
 
 # Squares of growths that are tried: near 1 from both sides, then powers of two.
 _NEAR_ONE: Final = [2.0**-j for j in range(2, 46)]
@@ -23,14 +32,16 @@ _SQUARES: Final = [*_GROWTHS, *(2.0**j for j in range(1, 41))]
 
 
 class NormError(ValueError):
-    """What was given does not make a norm."""
+    """The given arrays do not make a norm."""
 
 
 class Norm(ABC):
-    """Upper bounds of a norm on states ``(D)``.  Subclasses are final.
+    """A norm on states ``(D)``, known by upper bounds.  Subclasses are final.
 
-    ``distortion`` bounds how much larger, relative to the factors, the rounding errors of a matrix product can be in
-    this norm than entry by entry.
+    Attributes:
+        kind: The name of the norm in a certificate.
+        distortion: How much larger, relative to the factors, the rounding errors of a matrix product can be in this
+            norm than entry by entry.
     """
 
     kind: str
@@ -38,37 +49,37 @@ class Norm(ABC):
 
     @abstractmethod
     def sizes(self, vectors: Ball) -> Array:
-        """Of columns ``(D, n)``: ``(n)``."""
+        """Bound the norms ``(n)`` of columns ``(D, n)``."""
 
     @abstractmethod
     def growths(self, table: Array) -> Array:
-        """Of matrices ``(V, D, D)``, as maps of this norm: ``(V)``."""
+        """Bound the operator norms ``(V)`` of matrices ``(V, D, D)``."""
 
     @abstractmethod
     def duals(self, functionals: Array) -> Array:
-        """The most that ``|functional · state|`` can be for states of size 1: rows ``(n, D)`` to ``(n)``."""
+        """Bound the dual norms ``(n)`` of rows ``(n, D)``: ``|functional · state|`` for states of size 1."""
 
     def witness(self) -> dict[str, Array]:
-        """The arrays that make this norm again."""
+        """Return the arrays that make this norm again."""
         return {}
 
 
 @final
 class Sum(Norm):
-    """Of absolute values."""
+    """The sum of absolute values."""
 
     kind, distortion = "sum", 1.0
 
     def sizes(self, vectors: Ball) -> Array:
-        """Sums."""
+        """Bound the sums of absolute values."""
         return sum_above(vectors.largest(), 0)
 
     def growths(self, table: Array) -> Array:
-        """The largest sum of a column."""
+        """Bound the largest sum of a column."""
         return np.asarray(sum_above(np.abs(table.astype(np.float64)), 1).max(1))
 
     def duals(self, functionals: Array) -> Array:
-        """The largest entry."""
+        """Return the largest entries."""
         return np.asarray(np.abs(functionals).max(1))
 
 
@@ -79,15 +90,15 @@ class Largest(Norm):
     kind, distortion = "largest", 1.0
 
     def sizes(self, vectors: Ball) -> Array:
-        """The largest entry."""
+        """Bound the largest entries."""
         return np.asarray(vectors.largest().max(0))
 
     def growths(self, table: Array) -> Array:
-        """The largest sum of a row."""
+        """Bound the largest sum of a row."""
         return np.asarray(sum_above(np.abs(table.astype(np.float64)), 2).max(1))
 
     def duals(self, functionals: Array) -> Array:
-        """Sums."""
+        """Bound the sums of absolute values."""
         return sum_above(np.abs(functionals), 1)
 
 
@@ -96,7 +107,7 @@ def _root_above(values: Array) -> Array:
 
 
 def _least(proved: Callable[[float], bool], values: Sequence[float]) -> float:
-    """About the least value for which a statement, true of all larger values, is proved; infinity if of none."""
+    """Return about the least value for which a statement that gets easier with the value is proved; or infinity."""
     low, high = -1, len(values)
     while high - low > 1:
         middle = (low + high) // 2
@@ -111,7 +122,7 @@ def _least(proved: Callable[[float], bool], values: Sequence[float]) -> float:
 
 
 def _growth_between(before: Ball, after: Ball) -> float:
-    """The least μ that is proved with ``μ²P − Q`` positive: ``√(xᵀQx) ≤ μ √(xᵀPx)``."""
+    """Return about the least μ for which ``μ²P − Q`` is proved positive: ``√(xᵀQx) ≤ μ √(xᵀPx)``."""
 
     def proved(square: float) -> bool:
         return is_positive(Ball(square * before.centre, np.abs(square * before.centre) * 2.0**-52) - after)
@@ -120,9 +131,9 @@ def _growth_between(before: Ball, after: Ball) -> float:
 
 
 def spectral_above(matrix: Array) -> float:
-    """An upper bound, and a close one, of ``‖M‖₂`` for any shape ``(N, M)``."""
-    given = Ball.exactly(matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T)
-    return _growth_between(Ball.exactly(np.eye(given.centre.shape[1])), given.mT @ given)
+    """Return a close upper bound of the spectral norm of a matrix of any shape."""
+    tall = Ball.exactly(matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T)
+    return _growth_between(Ball.exactly(np.eye(tall.centre.shape[1])), tall.mT @ tall)
 
 
 @final
@@ -135,15 +146,15 @@ class Euclidean(Norm):
         self.distortion = float(dim)
 
     def sizes(self, vectors: Ball) -> Array:
-        """Lengths."""
+        """Bound the lengths."""
         return _root_above(sum_above(vectors.largest() ** 2, 0))
 
     def growths(self, table: Array) -> Array:
-        """Spectral norms."""
+        """Bound the spectral norms."""
         return np.array([spectral_above(matrix) for matrix in table])
 
     def duals(self, functionals: Array) -> Array:
-        """Lengths."""
+        """Bound the lengths."""
         return _root_above(sum_above(functionals**2, 1))
 
 
@@ -170,11 +181,11 @@ class Ellipsoid(Norm):
         self._inverse = _approximate_inverse(form)
 
     def witness(self) -> dict[str, Array]:
-        """P."""
+        """Return P."""
         return {"form": self.form.centre}
 
     def sizes(self, vectors: Ball) -> Array:
-        """Roots of the quadratic form."""
+        """Bound the roots of the quadratic form."""
         moved = self.form @ vectors
         squares = sum_above(np.maximum(vectors.centre * moved.centre, 0), 0)
         negative = _sum_below(np.maximum(-vectors.centre * moved.centre, 0))
@@ -182,12 +193,12 @@ class Ellipsoid(Norm):
         return _root_above(upper(np.maximum(squares - negative, 0) + sum_above(upper(spread, 3), 0), 2))
 
     def growths(self, table: Array) -> Array:
-        """By a proof for each letter."""
+        """Prove a bound for each letter."""
         letters = [Ball.exactly(matrix) for matrix in table]
         return np.array([_growth_between(self.form, letter.mT @ (self.form @ letter)) for letter in letters])
 
     def duals(self, functionals: Array) -> Array:
-        """``√(wP⁻¹wᵀ)``, from an approximate inverse: ``2wy − yᵀPy`` and what the residual can add."""
+        """Bound ``√(wP⁻¹wᵀ)`` by an approximate inverse: ``2wy − yᵀPy`` and what the residual can add."""
         rows = Ball.exactly(functionals)
         near = Ball.exactly(ordered_product(functionals, self._inverse))
         moved = near @ self.form
@@ -200,15 +211,12 @@ class Ellipsoid(Norm):
 
 
 def _sum_below(values: Array) -> Array:
-    """A lower bound of the sums of non-negative numbers along the first axis."""
-    total = np.zeros(values.shape[1:])
-    for value in values:
-        total = total + value
-    return total * (1 - 2 * gamma(len(values) + 2))
+    """Return a lower bound of the sums of non-negative numbers along the first axis."""
+    return ordered_sum(values) * (1 - 2 * gamma(len(values) + 2))
 
 
 def _approximate_inverse(form: Array) -> Array:
-    """By Gauss–Jordan elimination in a fixed order; how good it is shows in the residual."""
+    """Invert by Gauss–Jordan elimination in a fixed order; how good the result is shows in the residual."""
     dim = len(form)
     work = np.concatenate((form, np.eye(dim)), 1)
     for j in range(dim):
@@ -223,20 +231,20 @@ def _approximate_inverse(form: Array) -> Array:
 class Atoms(Norm):
     """The least ``Σ|y|`` with ``x = S y``: the unit ball is spanned by the columns of ``S (D, n)`` and their negatives.
 
-    In the places of a finite machine's states no letter grows by more than its own residual.
+    Spanned by the anchor points of a finite machine, no letter grows by more than its own residual.
 
     Args:
-        places: ``(D, n)``.
-        extra: ``(D, m)``: more atoms, for the directions that the places do not span.
-        inverse: ``(n + m, D)``: finds a ``y``; it need not be the least.
+        points: ``(D, n)``: the anchor points.
+        extra: ``(D, m)``: more atoms, for the directions that the points do not span.
+        inverse: ``(n + m, D)``: gives a ``y``, which need not be the least.
     """
 
     kind = "atoms"
 
-    def __init__(self, places: Array, extra: Array, inverse: Array) -> None:
-        if extra.ndim != 2 or len(extra) != len(places):
-            raise NormError(f"extra atoms must be columns like the places {places.shape}; got {extra.shape}")
-        atoms = np.concatenate((places, extra), 1)
+    def __init__(self, points: Array, extra: Array, inverse: Array) -> None:
+        if extra.ndim != 2 or len(extra) != len(points):
+            raise NormError(f"extra atoms must be columns like the anchor points {points.shape}; got {extra.shape}")
+        atoms = np.concatenate((points, extra), 1)
         dim, count = atoms.shape
         if inverse.shape != (count, dim) or not (np.isfinite(inverse).all() and np.isfinite(atoms).all()):
             raise NormError(f"the inverse of atoms {atoms.shape} must have shape {(count, dim)}; got {inverse.shape}")
@@ -247,28 +255,28 @@ class Atoms(Norm):
             raise NormError("the atoms do not span the states")
         widest = float(sum_above(np.abs(inverse), 0).max())
         self._unit = upper(widest / (1 - lost), 4)
-        # A = S Y R with Σ|Y| columnwise at most ‖A‖, and R the inverse, of which ours misses a share of `lost`.
+        # A = S Y R with Σ|Y| of a column at most ‖A‖, and R the true inverse, of which ours misses a share of `lost`.
         both = sum_above(upper(ordered_product(np.abs(inverse), np.abs(atoms)), dim), 0).max()
         apart = widest * float(sum_above(np.abs(atoms), 0).max())
         stretch = float(both) + apart * lost / (1 - lost)
         self.distortion = upper(max(1.0, stretch**3, apart), 16)
 
     def witness(self) -> dict[str, Array]:
-        """Extra atoms and inverse; the places are kept anyway."""
+        """Return the extra atoms and the inverse; a certificate keeps the anchor points anyway."""
         return {"form": self.inverse.centre, "extra": self.extra}
 
     def sizes(self, vectors: Ball) -> Array:
-        """``Σ|y|`` of one y, and the unit's worth of what it misses."""
+        """Bound ``Σ|y|`` of one y, and the size of what it misses."""
         weights = Ball.exactly((self.inverse @ vectors).centre)
         missed = vectors - self.atoms @ weights
         return np.asarray(upper(sum_above(np.abs(weights.centre), 0) + self._unit * sum_above(missed.largest(), 0), 3))
 
     def growths(self, table: Array) -> Array:
-        """Where letters send the atoms; see :meth:`growths_along` for a tighter bound along edges."""
+        """Bound where letters send the atoms; :meth:`growths_along` is tighter where the edges are known."""
         return np.asarray(self._moved(table).max(1))
 
     def growths_along(self, table: Array, letters: Array, sources: Array, residuals: Array) -> Array:
-        """An atom sent to another, up to a residual, grows to ``1 + residual`` at most; edges say which are."""
+        """Bound the growths along edges: an atom sent to another up to a residual grows to at most ``1 + residual``."""
         moved = self._moved(table)
         moved[letters, sources] = np.minimum(moved[letters, sources], upper(1.0 + residuals))
         return np.asarray(moved.max(1))
@@ -277,5 +285,5 @@ class Atoms(Norm):
         return np.stack([self.sizes(Ball.exactly(matrix) @ self.atoms) for matrix in table])
 
     def duals(self, functionals: Array) -> Array:
-        """The largest value at an atom."""
+        """Bound the largest value at an atom."""
         return np.asarray((Ball.exactly(functionals) @ self.atoms).largest().max(1))

@@ -1,8 +1,8 @@
-"""A head that computes real values, against a weighted automaton: equality over the rationals, in floats for how long?
+"""A head that computes real values, against a weighted automaton: equal over the rationals, and how long in floats?
 
 The stored numbers are dyadic rationals, so head and readout are a rational series.  Whether two such series are equal
-is decided exactly.  What the float model shows is that series' value as long as no sum needs more bits than a float
-has; beyond that it differs by at most ``((1 + γ)^n − 1)`` of the sum of the absolute values of all paths.
+is decided exactly.  The float model gives that series' value as long as no sum needs more bits than a float has; beyond
+that it differs by at most ``((1 + γ)^n − 1)`` of the sum of the absolute values of all paths.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from transductor.automata.boolean import from_dfa
 from transductor.automata.moore import MooreMachine
 from transductor.automata.reduction import equivalent
 from transductor.automata.weighted import WeightedAutomaton
-from transductor.certification.balls import Array, gamma, power_above, sum_above, upper
-from transductor.certification.reachability import exactness
-from transductor.certification.subjects import RANGES, UNITS, Subject
+from transductor.certification.ball_arithmetic import Array, power_above, sum_above, upper
+from transductor.certification.exactness import dyadic_integers, exactness
+from transductor.certification.reachability import label_after
+from transductor.certification.subjects import SAFE_RANGE, Subject
 
 _MOST_WORDS = 512
 _MANTISSAS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
@@ -29,14 +30,14 @@ _MANTISSAS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 
 @dataclass(frozen=True)
 class SeriesFacts:
-    """What is known of the values.
+    """What is known about the values of the head and of the automaton.
 
     Attributes:
         equal: Whether the two series are equal on all words of at least one letter (of the domain).
         word: A shortest word on which they differ, by more than the tolerance where there is one.
-        weights: Its two weights, of the head and of the automaton.
-        exact_up_to: The length up to which the float model computes its series without rounding; None for ever.
-        near_up_to: The length up to which it is within the tolerance of the automaton's; None where none was asked for.
+        weights: Its two values, of the head and of the automaton.
+        exact_up_to: The length up to which the float model computes its series without rounding; None for all lengths.
+        near_up_to: The length up to which it is within the tolerance of the automaton's; None without a tolerance.
         reason: Why it never rounds, where it never does.
     """
 
@@ -49,26 +50,25 @@ class SeriesFacts:
 
 
 def head_series(subject: Subject, *, absolute: bool = False) -> WeightedAutomaton:
-    """The series of the stored numbers; with ``absolute``, of their absolute values: the size of what is summed."""
-    assert subject.weight is not None
-    assert subject.bias is not None
-    table, initial, final = subject.table.astype(np.float64), subject.initial, subject.weight[0]
+    """Return the series of the stored numbers; with ``absolute``, of their absolute values: the size of the terms."""
+    weight, bias = subject.readout()
+    table, initial, final = subject.table.astype(np.float64), subject.initial, weight[0]
     dim = subject.dim
-    if subject.lookback:  # the state before is carried along; before the first letter nobody looks
+    if subject.lookback:  # the state before is carried along; its value before the first letter is never read
         wide = np.zeros((len(table), 2 * dim, 2 * dim))
         wide[:, :dim, :dim], wide[:, dim:, :dim] = table, np.eye(dim)
         table, initial = wide, np.concatenate((initial, np.zeros(dim, initial.dtype)))
-    if subject.bias[0] != 0:
+    if bias[0] != 0:
         table = np.pad(table, ((0, 0), (0, 1), (0, 1)))
         table[:, -1, -1] = 1
-        initial, final = np.append(initial, initial.dtype.type(1)), np.append(final, subject.bias[0])
+        initial, final = np.append(initial, initial.dtype.type(1)), np.append(final, bias[0])
     if absolute:
         initial, table, final = np.abs(initial), np.abs(table), np.abs(final)
     return WeightedAutomaton(initial, table, final, tuple(range(subject.letters)))
 
 
 def _on_letters(series: WeightedAutomaton) -> WeightedAutomaton:
-    """With token v for the letter at place v."""
+    """Return the series with token v for letter number v."""
     rational = series.over("rational")
     return WeightedAutomaton(rational.initial, rational.matrices, rational.final, tuple(range(len(series.alphabet))))
 
@@ -76,13 +76,12 @@ def _on_letters(series: WeightedAutomaton) -> WeightedAutomaton:
 def series_facts(
     subject: Subject, series: WeightedAutomaton, domain: MooreMachine | None, horizon: int, tolerance: float
 ) -> SeriesFacts:
-    """Equality of the series, and how long the float model keeps it."""
+    """Decide whether the series are equal, and how long the float model keeps to them."""
     ours, theirs = head_series(subject), _on_letters(series)
     sizes = head_series(subject, absolute=True)
     empty = ours(()) - theirs(())
-    alike = (
-        sum_of(theirs, scaled(only_word((), theirs.alphabet), empty)) if empty else theirs
-    )  # nobody shows the empty word
+    # A model says nothing about the empty word, so its value does not count.
+    alike = sum_of(theirs, scaled(only_word((), theirs.alphabet), empty)) if empty else theirs
     left, right = ours, alike
     if domain is not None:
         language = from_dfa(domain.recognising(1), "rational")
@@ -91,45 +90,39 @@ def series_facts(
     exact, reason = _exact_up_to(subject, horizon)
     word: Any = verdict.word
     near = None
-    if tolerance > 0:
-        near = _near_up_to(subject, 0.0, tolerance, horizon) if verdict.equal else 0
-        if not verdict.equal:
-            apart = _relative_difference(ours, theirs)
-            near = 0 if apart is None else _near_up_to(subject, apart, tolerance, horizon)
-            word, followed = _beyond(subject, ours, theirs, sizes, domain, tolerance, horizon)
-            near = max(near, followed)
+    if tolerance > 0 and verdict.equal:
+        near = _near_up_to(subject, 0.0, tolerance, horizon)
+    elif tolerance > 0:
+        apart = _relative_difference(ours, theirs)
+        near = 0 if apart is None else _near_up_to(subject, apart, tolerance, horizon)
+        word, followed = _beyond(subject, ours, theirs, sizes, domain, tolerance, horizon)
+        near = max(near, followed)
     weights = None if word is None else (ours(word), theirs(word))
     return SeriesFacts(verdict.equal, word, weights, exact, near, reason)
 
 
-def _integers(values: Array) -> tuple[Array, int]:
-    """Floats as integers over one power of two: ``values = integers / 2^k``, k ≥ 0."""
-    ratios = [float(value).as_integer_ratio() for value in values.reshape(-1)]
-    scale = max((bottom for _, bottom in ratios), default=1)
-    out = np.array([top * (scale // bottom) for top, bottom in ratios] + [None], dtype=object)[:-1]
-    return out.reshape(values.shape), scale.bit_length() - 1
-
-
 def _exact_up_to(subject: Subject, horizon: int) -> tuple[int | None, str | None]:
-    """Up to which length no product and no sum, in whatever order, needs more bits than there are; None for ever."""
-    assert subject.weight is not None
-    assert subject.bias is not None
-    integers, unit = _integers(np.abs(subject.table))
+    """Return the length up to which no product or sum, in any order, needs more bits than there are, and the reason.
+
+    The length is None where this holds for all lengths, and then there is a reason.
+    """
+    weight, bias = subject.readout()
+    integers, unit = dyadic_integers(np.abs(subject.table))
     # Entrywise above every product of n letters or fewer, so that the largest entry grows with n.
     largest = integers.max(0)
     for state in range(subject.dim):
         largest[state, state] = max(largest[state, state], 2**unit)
-    initial, start = _integers(np.abs(subject.initial))
-    final, stop = _integers(np.abs(subject.weight[0]))
+    initial, start = dyadic_integers(np.abs(subject.initial))
+    final, stop = dyadic_integers(np.abs(weight[0]))
     final = final[: subject.dim] + final[subject.dim :] if subject.lookback else final
-    bias, constant = _integers(np.abs(subject.bias))
+    offset, constant = dyadic_integers(np.abs(bias))
     room, read = 2**subject.mantissa, 2 ** _MANTISSAS[subject.precision]
 
     def fits(states: Array, length: int) -> bool:
-        """Whether states up to these integers can be read out without rounding or underflow."""
+        """Return whether states up to these integers can be read out without rounding or underflow."""
         total = unit * length + start + stop
         finest = max(total, constant)
-        value = (int(final @ states) << finest - total) + (int(bias[0]) << finest - constant)
+        value = (int(final @ states) << finest - total) + (int(offset[0]) << finest - constant)
         return bool(states.max() <= room and value <= read and finest <= 100)
 
     exact = exactness(subject)
@@ -147,7 +140,7 @@ def _exact_up_to(subject: Subject, horizon: int) -> tuple[int | None, str | None
 
 
 def _relative_difference(ours: WeightedAutomaton, theirs: WeightedAutomaton) -> float | None:
-    """The largest relative difference of weights in the same place; None where shapes or zeros differ."""
+    """Return the largest relative difference of corresponding weights; None where shapes or zeros differ."""
     if ours.dim != theirs.dim:
         return None
     worst = Fraction(0)
@@ -164,15 +157,14 @@ def _relative_difference(ours: WeightedAutomaton, theirs: WeightedAutomaton) -> 
 
 
 def _near_up_to(subject: Subject, apart: float, tolerance: float, horizon: int) -> int:
-    """The longest words whose computed value is within ``tolerance`` of the other's, relative to the sum of sizes.
+    """Return the length up to which computed values are within ``tolerance`` of the other's, relative to the sizes.
 
     Weights that differ by ``apart`` each, and products that round by γ each, change a sum of paths of n + 2 weights by
     at most ``((1 + apart)(1 + γ))^(n+2) − 1`` of the sum of their absolute values.
     """
     step = subject.step_error()
-    read = gamma(subject.shown + 2, UNITS[subject.precision])
     factor = upper((1 + apart) * (1 + step), 4)
-    ends = upper((1 + apart) ** 2 * (1 + step) * (1 + read), 8)
+    ends = upper((1 + apart) ** 2 * (1 + step) * (1 + subject.readout_error()), 8)
 
     def fits(length: int) -> bool:
         return bool(upper(power_above(factor, length) * ends, 4) - 1 <= tolerance) and _in_range(subject, length)
@@ -185,15 +177,14 @@ def _near_up_to(subject: Subject, apart: float, tolerance: float, horizon: int) 
 
 
 def _in_range(subject: Subject, length: int) -> bool:
-    """Whether no path of this length, and no sum of paths, can leave the range of the floats."""
-    assert subject.weight is not None
-    assert subject.bias is not None
-    parts = [np.abs(part.astype(np.float64)) for part in (subject.table, subject.initial, subject.weight[0])]
+    """Return whether no path of this length, and no sum of paths, can leave the range of the floats."""
+    weight, bias = subject.readout()
+    parts = [np.abs(part.astype(np.float64)) for part in (subject.table, subject.initial, weight[0])]
     smallest = [float(part[part > 0].min(initial=1.0)) for part in parts]
     letters, start, stop = (float(part.sum()) for part in parts)
-    largest = (1 + start) * (1 + stop) * (1 + letters) + float(np.abs(subject.bias[0]))
+    largest = (1 + start) * (1 + stop) * (1 + letters) + float(np.abs(bias[0]))
     letter = float(sum_above(parts[0].max(0), 0).max())
-    limit = min(subject.range, RANGES[subject.precision])
+    limit = min(subject.range, SAFE_RANGE[subject.precision])
     above = power_above(max(1.0, letter), length) * largest
     below = power_above(upper(1 / smallest[0]), length) / (smallest[1] * smallest[2])
     return above < limit and below < limit
@@ -208,32 +199,19 @@ def _beyond(
     tolerance: float,
     horizon: int,
 ) -> tuple[tuple[int, ...] | None, int]:
-    """The first short word whose weights differ by more than the tolerance, and the length up to which none does."""
+    """Return the first short word with values further apart than the tolerance, and a length up to which none is."""
     letters = range(subject.letters)
-    followed = 0
-    for length in itertools.count(1):
-        if length > horizon or subject.letters**length > _MOST_WORDS or not _in_range(subject, length):
-            return None, followed
-        words = [word for word in itertools.product(letters, repeat=length) if domain is None or _inside(domain, word)]
-        rounds = _rounding(subject, length)
+    for length in range(1, horizon + 1):
+        if subject.letters**length > _MOST_WORDS or not _in_range(subject, length):
+            return None, length - 1
+        words = list(itertools.product(letters, repeat=length))
+        words = words if domain is None else [word for word in words if label_after(domain, word) == 1]
+        rounds = upper(power_above(upper(1 + subject.step_error()), length + 1) * (1 + subject.readout_error()), 4) - 1
         all_near = True
         for word, mine, other, size in zip(words, *(each.batch(words) for each in (ours, theirs, sizes)), strict=True):
             if abs(mine - other) > Fraction(tolerance) * size:
-                return word, followed
+                return word, length - 1
             all_near &= abs(mine - other) + Fraction(rounds) * size <= Fraction(tolerance) * size
         if not all_near:
-            return None, followed
-        followed = length
-    raise AssertionError("lengths never end")
-
-
-def _rounding(subject: Subject, length: int) -> float:
-    read = gamma(subject.shown + 2, UNITS[subject.precision])
-    return float(upper(power_above(upper(1 + subject.step_error()), length + 1) * (1 + read), 4) - 1)
-
-
-def _inside(domain: MooreMachine, word: tuple[int, ...]) -> bool:
-    state = domain.start
-    for letter in word:
-        state = int(domain.transitions[state, letter])
-    return bool(domain.outputs[state] == 1)
+            return None, length - 1
+    return None, horizon

@@ -1,0 +1,1 @@
+"""How far computed numbers can be from a machine's states: norms, horizons, and the residual stream."""
