@@ -9,6 +9,7 @@ from fractions import Fraction
 from functools import reduce
 from itertools import chain, combinations, product
 
+from transductor.automata.logic.formula_tree import is_set_variable
 from transductor.automata.logic.second_order_syntax import (
     Compared,
     End,
@@ -21,7 +22,6 @@ from transductor.automata.logic.second_order_syntax import (
     Subset,
     Successor,
     Truth,
-    is_set_variable,
 )
 from transductor.automata.logic.weighted_syntax import Aggregated, Combined, Iverson, Weight, WeightedFormula
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.automata.logic_by_definition import value, words_up_to
 from transductor.automata.logic.formula_text import FormulaError
+from transductor.automata.logic.formula_tree import is_set_variable
 from transductor.automata.logic.second_order_syntax import (
     Compared,
     End,
@@ -19,7 +20,6 @@ from transductor.automata.logic.second_order_syntax import (
     Not,
     Quantified,
     Truth,
-    is_set_variable,
 )
 from transductor.automata.logic.weighted import OutsideFragment, weighted_mso
 from transductor.automata.logic.weighted_syntax import (
@@ -168,9 +168,9 @@ def test_bad_formulas_are_refused_with_their_position(text, position, reason):
 
 
 def test_bad_values_and_growth_are_refused():
-    with pytest.raises(FormulaError, match="operator must be"):
+    with pytest.raises(FormulaError, match="connective must be one of"):
         Combined("-", (Weight(Fraction(1)), Weight(Fraction(2))))
-    with pytest.raises(FormulaError, match="aggregator must be"):
+    with pytest.raises(FormulaError, match="quantifier must be one of"):
         Aggregated("max", "x", Weight(Fraction(1)))
     with pytest.raises(ValueError, match="dim_limit = 3 states is too small for the subformula"):
         weighted_mso("(sum x, y. [x < y & a(x)]) * (sum x, y. [x < y & b(x)])", "ab", dim_limit=3)

@@ -3,7 +3,7 @@
 The product is a fixed 5-cycle when the formula is true and the identity when it is false.  A variable is one factor;
 negation undoes the cycle and costs nothing; conjunction is the commutator ``a b a⁻¹ b⁻¹``, which is a 5-cycle for
 suitable 5-cycles ``a`` and ``b`` and vanishes when one of the two is missing.  Five points are the fewest for which
-such commutators exist for ever: S5 is not solvable.
+such commutators exist at every depth: S5 is not solvable.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, reduce
 from itertools import permutations, product
-from typing import TypeAlias, final
+from typing import ClassVar, TypeAlias, final
 
 import numpy as np
 
 from transductor.automata.decomposition.permutation_groups import Permutation, composed, inverse
 from transductor.automata.finite_automata import DFA
-from transductor.automata.logic.formula_text import FormulaError, Reader, chained
+from transductor.automata.logic.formula_text import FormulaError, Reader, bracketed, chained, read_completely
+from transductor.automata.logic.formula_tree import Chain, Node, wrapped
 
 IDENTITY: Permutation = (0, 1, 2, 3, 4)
 CYCLE: Permutation = (1, 2, 3, 4, 0)
@@ -27,41 +28,43 @@ CONSTANTS = {"0": False, "1": True, "false": False, "true": True}
 
 @final
 @dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(Node):
     """Always true or always false: ``1`` or ``0``."""
+
+    template: ClassVar[str] = "{0.value:d}"
 
     value: bool
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(Node):
     """True when the assignment says so."""
+
+    template: ClassVar[str] = "{0.name}"
 
     name: str
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Negation:
+class Negation(Node):
     """True when its operand is false: ``!``."""
 
     operand: BooleanFormula
 
+    def __str__(self) -> str:
+        return f"!{wrapped(str(self.operand), isinstance(self.operand, Gate))}"
+
 
 @final
 @dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(Chain):
     """Two or more operands joined by ``&``, ``^`` or ``|``."""
 
-    connective: str
-    operands: tuple[BooleanFormula, ...]
+    connectives: ClassVar[tuple[str, ...]] = ("|", "^", "&")
 
-    def __post_init__(self) -> None:
-        if self.connective not in ("&", "^", "|"):
-            raise ValueError(f"connective must be one of '&', '^', '|'; got {self.connective!r}")
-        if len(self.operands) < 2:
-            raise ValueError(f"operands must be at least two; got {len(self.operands)}")
+    operands: tuple[BooleanFormula, ...]
 
 
 BooleanFormula: TypeAlias = Constant | Variable | Negation | Gate
@@ -72,14 +75,11 @@ def boolean_formula(text: str) -> BooleanFormula:
 
     ``!`` binds tightest, then ``&``, ``^`` and ``|``; constants are ``0``, ``1``, ``false`` and ``true``.
     """
-    reader = Reader(text, "!&^|()")
-    formula = chained(reader, "|^&", _operand, Gate)
-    reader.finish()
-    return formula
+    return read_completely(text, "!&^|()", _chain)
 
 
 def evaluated(formula: BooleanFormula, assignment: Mapping[str, bool]) -> bool:
-    """The truth value, straight from the definition."""
+    """Return the truth value, straight from the definition."""
     match formula:
         case Constant(value):
             return value
@@ -105,7 +105,7 @@ class Instruction:
 @final
 @dataclass(frozen=True)
 class PermutationProgram:
-    """A width-5 permutation branching program: call it on an assignment to learn the formula's value.
+    """A width-5 permutation branching program: call it on an assignment to get the formula's value.
 
     ``depth`` is the longest path of gates in the formula that was compiled (chains balanced, constants folded, a
     negation free, an exclusive or counted twice), and there are never more than ``4 ** depth`` instructions.
@@ -137,7 +137,7 @@ class PermutationProgram:
         return tuple(sorted(used | {IDENTITY}))
 
     def chosen(self, assignment: Mapping[str, bool]) -> tuple[Permutation, ...]:
-        """The permutation each instruction contributes, in order."""
+        """Return the permutation that each instruction contributes, in order."""
         values = {name: _looked_up(name, assignment) for name in self.variables}
         return tuple(
             step.if_true if step.variable is None or values[step.variable] else step.if_false
@@ -145,15 +145,15 @@ class PermutationProgram:
         )
 
     def product(self, assignment: Mapping[str, bool]) -> Permutation:
-        """All factors multiplied, the first instruction acting first: the 5-cycle or the identity."""
+        """Return the product of all factors, the first instruction acting first: the 5-cycle or the identity."""
         return reduce(composed, self.chosen(assignment), IDENTITY)
 
     def reading(self, assignment: Mapping[str, bool]) -> tuple[str, ...]:
-        """The word that :meth:`automaton` reads for an assignment: one permutation per instruction, ``"12340"``."""
+        """Return the word that :meth:`automaton` reads: one permutation such as ``"12340"`` per instruction."""
         return tuple(_written(permutation) for permutation in self.chosen(assignment))
 
     def automaton(self) -> DFA:
-        """The five points as states, moved by the permutations as letters.
+        """Return the automaton with the five points as states, moved by the permutations as letters.
 
         It starts in point 0 and accepts the other four.  A 5-cycle leaves no point in place, so the reading of an
         assignment is accepted exactly when the formula is true.
@@ -169,8 +169,7 @@ def permutation_program(formula: str | BooleanFormula, *, limit: int = 4**8) -> 
         formula: Text for :func:`boolean_formula`, or its value.
         limit: The most instructions allowed; a program over it is refused before it is built.
     """
-    given = boolean_formula(formula) if isinstance(formula, str) else formula
-    compiled = _binary(given)
+    compiled = _binary(boolean_formula(formula) if isinstance(formula, str) else formula)
     if isinstance(compiled, Constant):
         always = (Instruction(None, CYCLE, CYCLE),)
         return PermutationProgram(always if compiled.value else (), depth=0)
@@ -180,7 +179,13 @@ def permutation_program(formula: str | BooleanFormula, *, limit: int = 4**8) -> 
     return PermutationProgram(tuple(_instructions(compiled, CYCLE)), depth)
 
 
+def _chain(reader: Reader) -> BooleanFormula:
+    return chained(reader, Gate.connectives, _operand, Gate)
+
+
 def _operand(reader: Reader) -> BooleanFormula:
+    if reader.at("("):
+        return bracketed(reader, _chain)
     token = reader.take()
     if token.content in CONSTANTS and token.kind in ("name", "number"):
         return Constant(CONSTANTS[token.content])
@@ -189,11 +194,6 @@ def _operand(reader: Reader) -> BooleanFormula:
     if token.content == "!" and token.kind == "symbol":
         with reader.nested():
             return Negation(_operand(reader))
-    if token.content == "(" and token.kind == "symbol":
-        with reader.nested():
-            inside = chained(reader, "|^&", _operand, Gate)
-        reader.expect(")", f"for the '(' at position {token.position}")
-        return inside
     if token.kind == "number":
         raise reader.refused(f"the constants are 0 and 1, found {token}", token)
     raise reader.refused(f"expected a variable, a constant, '!' or '(', found {token}", token)
@@ -208,7 +208,7 @@ def _looked_up(name: str, assignment: Mapping[str, bool]) -> bool:
 
 
 def _binary(formula: BooleanFormula) -> BooleanFormula:
-    """The same formula with two operands a gate, chains balanced, and no constant unless it is one."""
+    """Return the same formula with two operands a gate, chains balanced, and constants folded."""
     match formula:
         case Negation(operand):
             return _negated(_binary(operand))
@@ -245,7 +245,7 @@ def _joined(connective: str, left: BooleanFormula, right: BooleanFormula) -> Boo
 
 
 def _measured(formula: BooleanFormula) -> tuple[int, int]:
-    """Depth and number of instructions, without writing them down."""
+    """Return the depth and the number of instructions, without writing them down."""
     match formula:
         case Negation(operand):
             return _measured(operand)
@@ -258,7 +258,7 @@ def _measured(formula: BooleanFormula) -> tuple[int, int]:
 
 
 def _instructions(formula: BooleanFormula, cycle: Permutation) -> list[Instruction]:
-    """A program whose product is ``cycle`` when the formula is true and the identity when it is false."""
+    """Return a program whose product is ``cycle`` when the formula is true and the identity when it is false."""
     match formula:
         case Variable(name):
             return [Instruction(name, cycle, IDENTITY)]
@@ -284,7 +284,7 @@ def _instructions(formula: BooleanFormula, cycle: Permutation) -> list[Instructi
 
 @cache
 def _commutator(cycle: Permutation) -> tuple[Permutation, Permutation]:
-    """Two 5-cycles ``a, b`` for which ``a``, then ``b``, ``a⁻¹`` and ``b⁻¹``, is ``cycle``."""
+    """Return two 5-cycles ``a, b`` for which ``a``, then ``b``, ``a⁻¹`` and ``b⁻¹``, is ``cycle``."""
     cycles = [_cycle_through((0, *rest)) for rest in permutations(range(1, 5))]
     for a, b in product(cycles, repeat=2):
         if reduce(composed, (a, b, inverse(a), inverse(b))) == cycle:

@@ -1,6 +1,6 @@
 """Formulas as text: tokens, and errors that point at a place.
 
-Three small grammars read their text with this: Boolean formulas, logic over words, and its weighted form.
+Boolean formulas, logic over words, and weighted logic read their text with this.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
-# Grammars are read by recursion; seven calls a level stay well within Python's own bound.
+# Formulas are read by recursion; seven calls a level stay well within Python's own bound.
 NESTING_LIMIT = 64
 
 Kind: TypeAlias = Literal["name", "number", "quoted", "symbol", "end"]
@@ -63,16 +63,16 @@ class Reader:
 
     @property
     def coming(self) -> Token:
-        """The next token, which stays where it is."""
+        """The next token, which is not taken yet."""
         return self._tokens[self._next]
 
     @property
     def after(self) -> Token:
-        """The token behind the next one."""
+        """The token after the next one."""
         return self._tokens[min(self._next + 1, len(self._tokens) - 1)]
 
     def take(self) -> Token:
-        """The next token, which is now behind us."""
+        """Take the next token and return it."""
         token = self.coming
         if token.kind != "end":
             self._next += 1
@@ -84,10 +84,10 @@ class Reader:
 
     def accept(self, word: str) -> bool:
         """Take the next token if it is this name or symbol, and say whether it was."""
-        found = self.at(word)
-        if found:
+        is_next = self.at(word)
+        if is_next:
             self.take()
-        return found
+        return is_next
 
     def expect(self, word: str, where: str) -> None:
         """Take this name or symbol, or refuse what stands in its place."""
@@ -100,17 +100,34 @@ class Reader:
             raise self.refused(f"expected the end of the formula, found {self.coming}")
 
     def refused(self, reason: str, token: Token | None = None) -> FormulaError:
-        """The error to raise because of a token, by default the next one."""
+        """Return the error to raise because of a token, by default the next one."""
         return FormulaError(reason, (token or self.coming).position, self.text)
 
     @contextmanager
     def nested(self, levels: int = 1) -> Iterator[None]:
-        """Deeper by some levels, as far as that is allowed."""
+        """Go some levels deeper, as far as that is allowed."""
         self._nesting += levels
         if self._nesting > NESTING_LIMIT:
             raise self.refused(f"a formula may be nested {NESTING_LIMIT} levels deep, this one is deeper")
         yield
         self._nesting -= levels
+
+
+def read_completely(text: str, symbols: Iterable[str], formula: Callable[[Reader], T]) -> T:
+    """Read a text that is one formula and nothing else."""
+    reader = Reader(text, symbols)
+    result = formula(reader)
+    reader.finish()
+    return result
+
+
+def bracketed(reader: Reader, inside: Callable[[Reader], T], closing: str = ")") -> T:
+    """Read an opening bracket, what is inside, and the closing bracket."""
+    opening = reader.take()
+    with reader.nested():
+        content = inside(reader)
+    reader.expect(closing, f"for the {opening} at position {opening.position}")
+    return content
 
 
 def chained(

@@ -27,6 +27,7 @@ from transductor.automata.finite_algebra import (
 )
 from transductor.automata.finite_automata import DFA, NFA, determinised
 from transductor.automata.logic.formula_text import FormulaError
+from transductor.automata.logic.formula_tree import Node, free_variables, is_set_variable
 from transductor.automata.logic.second_order_syntax import (
     Compared,
     End,
@@ -39,8 +40,6 @@ from transductor.automata.logic.second_order_syntax import (
     Subset,
     Successor,
     Truth,
-    free_variables,
-    is_set_variable,
     letters_used,
     logic_formula,
 )
@@ -101,24 +100,20 @@ def mso(formula: str | Formula, alphabet: Iterable[Symbol], *, limit: int = 20_0
     """
     symbols = tuple(alphabet)
     sentence = logic_formula(formula) if isinstance(formula, str) else formula
-    check_sentence(
-        free_variables(sentence), letters_used(sentence), symbols, formula if isinstance(formula, str) else None
-    )
+    check_sentence(sentence, symbols, formula if isinstance(formula, str) else None)
     dfa = marked(sentence, Tracks(symbols), limit=limit)
     return DFA(symbols, dfa.transitions, dfa.start, dfa.accepting)
 
 
-def check_sentence(
-    free: dict[str, int | None], letters: dict[str, int | None], symbols: tuple[Symbol, ...], text: str | None
-) -> None:
-    """Refuse free variables and letters that no symbol is called by."""
+def check_sentence(formula: Node, symbols: tuple[Symbol, ...], text: str | None) -> None:
+    """Refuse a formula with a free variable, or with a letter that is not in the alphabet."""
     names = [str(symbol) for symbol in symbols]
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ValueError(f"alphabet must have symbols of distinct names; {twice[0]!r} comes twice")
-    for name, position in free.items():
+    for name, position in free_variables(formula).items():
         raise FormulaError(f"formula must bind every variable; {name!r} is free", position, text)
-    for letter, position in letters.items():
+    for letter, position in letters_used(formula).items():
         if letter not in names:
             allowed = ", ".join(map(repr, names))
             raise FormulaError(f"formula names the letter {letter!r}; alphabet has {allowed}", position, text)

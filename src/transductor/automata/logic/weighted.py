@@ -17,6 +17,7 @@ from operator import add, mul
 from transductor.automata.algebra import all_words, hadamard_product, renamed, scaled, sum_of
 from transductor.automata.finite_algebra import complemented, intersected, inverse_image, is_empty, minimised, united
 from transductor.automata.finite_automata import DFA, weights01
+from transductor.automata.logic.formula_tree import free_variables, is_set_variable
 from transductor.automata.logic.second_order import (
     Tracks,
     check_sentence,
@@ -26,7 +27,7 @@ from transductor.automata.logic.second_order import (
     tabulated,
     too_large,
 )
-from transductor.automata.logic.second_order_syntax import Truth, is_set_variable
+from transductor.automata.logic.second_order_syntax import Truth
 from transductor.automata.logic.weighted_syntax import (
     Aggregated,
     Combined,
@@ -35,9 +36,7 @@ from transductor.automata.logic.weighted_syntax import (
     Weight,
     WeightedFormula,
     check_fragment,
-    free_weighted_variables,
     weighted_formula,
-    weighted_letters_used,
 )
 from transductor.automata.reduction import minimised as reduced
 from transductor.automata.weighted import WeightedAutomaton
@@ -62,7 +61,7 @@ def weighted_mso(
     symbols = tuple(alphabet)
     text = formula if isinstance(formula, str) else None
     sentence = weighted_formula(formula) if isinstance(formula, str) else formula
-    check_sentence(free_weighted_variables(sentence), weighted_letters_used(sentence), symbols, text)
+    check_sentence(sentence, symbols, text)
     check_fragment(sentence)
     automaton = _Compiler(limit, dim_limit).series(sentence, Tracks(symbols))
     return WeightedAutomaton(automaton.initial, automaton.matrices, automaton.final, symbols)
@@ -76,7 +75,7 @@ class _Compiler:
 
     def series(self, formula: WeightedFormula, tracks: Tracks) -> WeightedAutomaton:
         """The automaton over ``tracks``, which has all variables that are free in ``formula``."""
-        own = Tracks(tracks.symbols, tuple(sorted(free_weighted_variables(formula))))
+        own = Tracks(tracks.symbols, tuple(sorted(free_variables(formula))))
         automaton = reduced(self._compiled(formula, own))
         narrowed = tracks.onto(own)
         letters = [automaton.letter_index(narrowed[letter]) for letter in tracks.alphabet]

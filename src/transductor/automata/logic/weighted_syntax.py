@@ -21,24 +21,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeAlias, final
+from typing import ClassVar, TypeAlias, final
 
-from transductor.automata.logic.formula_text import FormulaError, Reader, Token, chained
-from transductor.automata.logic.second_order_syntax import (
-    SYMBOLS,
-    Formula,
-    bound_variables,
-    first_uses,
-    free_variables,
+from transductor.automata.logic.formula_text import Reader, Token, bracketed, chained, read_completely
+from transductor.automata.logic.formula_tree import (
+    Chain,
+    Node,
+    Quantifier,
     is_set_variable,
-    is_variable,
-    letters_used,
-    read_formula,
+    read_quantified,
     wrapped,
 )
-
-OPERATORS = ("+", "*")  # from the loosest to the tightest
-AGGREGATORS = ("sum", "prod")
+from transductor.automata.logic.second_order_syntax import SYMBOLS, Formula, read_formula
 
 
 class OutsideFragment(ValueError):
@@ -49,60 +43,49 @@ class OutsideFragment(ValueError):
         super().__init__(f"{reason}: {subformula}")
 
 
-class _Written:
-    """Values that print as the text they are read from."""
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        return _written(self)  # type: ignore[arg-type]
-
-
 @final
 @dataclass(frozen=True, slots=True)
-class Weight(_Written):
+class Weight(Node):
     """The same value for every word."""
+
+    template: ClassVar[str] = "{0.value}"
 
     value: Fraction
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Iverson(_Written):
+class Iverson(Node):
     """``[φ]``: 1 where a Boolean formula is true, 0 elsewhere."""
+
+    template: ClassVar[str] = "[{0.condition}]"
 
     condition: Formula
 
+    @property
+    def parts(self) -> tuple[Formula, ...]:
+        """The condition."""
+        return (self.condition,)
+
 
 @final
 @dataclass(frozen=True, slots=True)
-class Combined(_Written):
+class Combined(Chain):
     """Two or more operands joined by ``+`` or ``*``."""
 
-    operator: str
-    operands: tuple[WeightedFormula, ...]
+    connectives: ClassVar[tuple[str, ...]] = ("+", "*")
 
-    def __post_init__(self) -> None:
-        if self.operator not in OPERATORS:
-            raise FormulaError(f"operator must be '+' or '*'; got {self.operator!r}")
-        if len(self.operands) < 2:
-            raise FormulaError(f"operands must be at least two; got {len(self.operands)}")
+    operands: tuple[WeightedFormula, ...]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Aggregated(_Written):
+class Aggregated(Quantifier):
     """``sum x. φ`` or ``prod x. φ``, over positions or, when the variable is upper-case, over sets of them."""
 
-    aggregator: str
-    variable: str
-    body: WeightedFormula
+    quantifiers: ClassVar[tuple[str, ...]] = ("sum", "prod")
 
-    def __post_init__(self) -> None:
-        if self.aggregator not in AGGREGATORS:
-            raise FormulaError(f"aggregator must be 'sum' or 'prod'; got {self.aggregator!r}")
-        if not is_variable(self.variable):
-            raise FormulaError(f"variable must be a name that is not reserved; got {self.variable!r}")
+    body: WeightedFormula
 
 
 WeightedFormula: TypeAlias = Weight | Iverson | Combined | Aggregated
@@ -110,36 +93,7 @@ WeightedFormula: TypeAlias = Weight | Iverson | Combined | Aggregated
 
 def weighted_formula(text: str) -> WeightedFormula:
     """Read a weighted formula; :class:`FormulaError` says what is wrong and where."""
-    reader = Reader(text, (*SYMBOLS, "*", "/", "-", "[", "]"))
-    formula = _chain(reader)
-    reader.finish()
-    return formula
-
-
-def free_weighted_variables(formula: WeightedFormula) -> dict[str, int | None]:
-    """The variables nothing binds, each with the place of its first use where that is known."""
-    match formula:
-        case Weight():
-            return {}
-        case Iverson(condition):
-            return free_variables(condition)
-        case Combined(_, operands):
-            return first_uses(map(free_weighted_variables, operands))
-        case Aggregated(_, variable, body):
-            return {name: place for name, place in free_weighted_variables(body).items() if name != variable}
-
-
-def weighted_letters_used(formula: WeightedFormula) -> dict[str, int | None]:
-    """The letters a formula asks for, each with the place of its first use where that is known."""
-    match formula:
-        case Weight():
-            return {}
-        case Iverson(condition):
-            return letters_used(condition)
-        case Combined(_, operands):
-            return first_uses(map(weighted_letters_used, operands))
-        case Aggregated(_, _, body):
-            return weighted_letters_used(body)
+    return read_completely(text, (*SYMBOLS, "*", "/", "-", "[", "]"), _chain)
 
 
 def check_fragment(formula: WeightedFormula) -> None:
@@ -163,7 +117,7 @@ def check_fragment(formula: WeightedFormula) -> None:
 
 
 def _not_a_step_function(formula: WeightedFormula) -> WeightedFormula | None:
-    """The first part that is neither a weight nor a condition, nor a sum or product of such."""
+    """Return the first part that is neither a weight nor a condition, nor a sum or product of such."""
     match formula:
         case Combined(_, operands):
             return next((part for part in map(_not_a_step_function, operands) if part is not None), None)
@@ -174,32 +128,23 @@ def _not_a_step_function(formula: WeightedFormula) -> WeightedFormula | None:
 
 
 def _chain(reader: Reader) -> WeightedFormula:
-    return chained(reader, OPERATORS, _operand, Combined)
+    return chained(reader, Combined.connectives, _operand, Combined)
 
 
 def _operand(reader: Reader) -> WeightedFormula:
     token = reader.coming
-    if reader.accept("["):
-        with reader.nested():
-            condition = read_formula(reader)
-        reader.expect("]", f"for the '[' at position {token.position}")
-        return Iverson(condition)
-    if reader.accept("("):
-        with reader.nested():
-            inside = _chain(reader)
-        reader.expect(")", f"for the '(' at position {token.position}")
-        return inside
-    if reader.at(*AGGREGATORS):
-        names = bound_variables(reader)
-        with reader.nested(len(names)):
-            body = _chain(reader)
-        for name in reversed(names):
-            body = Aggregated(token.content, name, body)
-        return body
+    if reader.at("["):
+        return Iverson(bracketed(reader, read_formula, "]"))
+    if reader.at("("):
+        return bracketed(reader, _chain)
+    if reader.at(*Aggregated.quantifiers):
+        aggregated: Aggregated = read_quantified(reader, Aggregated, _chain)
+        return aggregated
     if reader.accept("!"):
         with reader.nested():
             operand = _operand(reader)
-        raise OutsideFragment("only a Boolean formula may be negated, inside its brackets", f"!{_grouped(operand)}")
+        negated = wrapped(str(operand), isinstance(operand, Combined | Aggregated))
+        raise OutsideFragment("only a Boolean formula may be negated, inside its brackets", f"!{negated}")
     if token.kind == "number" or reader.at("-"):
         return _weight(reader)
     hint = "; a Boolean formula stands in brackets: [a(x)]" if token.kind in ("name", "quoted") else ""
@@ -223,27 +168,3 @@ def _number(reader: Reader) -> Token:
     if token.kind != "number":
         raise reader.refused(f"expected a number, found {token}", token)
     return token
-
-
-def _written(formula: WeightedFormula) -> str:
-    match formula:
-        case Weight(value):
-            return str(value)
-        case Iverson(condition):
-            return f"[{condition}]"
-        case Combined(operator, operands):
-            own = OPERATORS.index(operator)
-            return f" {operator} ".join(wrapped(str(part), _binds(part) <= own) for part in operands)
-        case Aggregated(aggregator, variable, body):
-            return f"{aggregator} {variable}. {body}"
-
-
-def _binds(formula: WeightedFormula) -> int:
-    """How tightly, by the order of the operators; an aggregator takes all there is to its right."""
-    if isinstance(formula, Combined):
-        return OPERATORS.index(formula.operator)
-    return -1 if isinstance(formula, Aggregated) else len(OPERATORS)
-
-
-def _grouped(formula: WeightedFormula) -> str:
-    return wrapped(str(formula), isinstance(formula, Combined | Aggregated))
