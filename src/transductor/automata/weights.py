@@ -1,9 +1,11 @@
-"""What an automaton is weighted by: rationals, floats, truth values, costs, log-probabilities."""
+"""The weights of an automaton: rationals, floats, truth values, costs or log-probabilities; each kind is a semiring."""
 
 from __future__ import annotations
 
 import math
+import operator
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from fractions import Fraction
 from numbers import Rational
 from typing import Any, Final, final
@@ -20,6 +22,10 @@ class Weights(ABC):
     name: str
     zero: Any
     one: Any
+    plus: Callable[[Any, Any], Any]
+    """The sum of two arrays or weights, elementwise."""
+    times: Callable[[Any, Any], Any]
+    """The product of two arrays or weights, elementwise."""
     exact: bool
     """Whether results are free of rounding."""
     field: bool = False
@@ -27,49 +33,41 @@ class Weights(ABC):
 
     @abstractmethod
     def number(self, value: object) -> Any:
-        """One weight, or a ValueError that says what is wrong with it."""
+        """Return one weight, or raise a ValueError that says what is wrong with it."""
 
     @abstractmethod
     def array(self, values: object) -> Array:
-        """Weights of any shape, checked one by one, in the dtype of this semiring."""
+        """Return weights of any shape, checked one by one, in the dtype of this semiring."""
 
     @abstractmethod
     def product(self, left: Array, right: Array) -> Array:
-        """Matrix product of ``(..., N, K)`` and ``(K, M)`` or ``(K)``."""
-
-    @abstractmethod
-    def plus(self, left: Any, right: Any) -> Any:
-        """Sum, elementwise."""
-
-    @abstractmethod
-    def times(self, left: Any, right: Any) -> Any:
-        """Product, elementwise."""
+        """Return the matrix product of ``(..., N, K)`` and ``(K, M)`` or ``(K)``."""
 
     @abstractmethod
     def parse(self, text: str) -> Any:
-        """A weight as it is written in a file."""
+        """Read a weight as it is written in a file."""
 
     def written(self, weight: Any) -> str:
-        """The weight as text that :meth:`parse` reads back to the same weight."""
+        """Write the weight as text that :meth:`parse` reads back to the same weight."""
         return repr(float(weight))
 
     def zeros(self, *shape: int) -> Array:
-        """An array of zeros."""
+        """Return an array of zeros."""
         return np.full(shape, self.zero, dtype=self.array([]).dtype)
 
     def eye(self, dim: int) -> Array:
-        """The identity matrix."""
+        """Return the identity matrix."""
         eye = self.zeros(dim, dim)
         for i in range(dim):
             eye[i, i] = self.one
         return eye
 
     def is_zero(self, values: Array) -> npt.NDArray[np.bool_]:
-        """Where an array is zero."""
+        """Return where an array is zero."""
         return np.asarray(values == self.zero, dtype=bool)
 
     def kronecker(self, left: Array, right: Array) -> Array:
-        """Kronecker product of vectors or of matrices."""
+        """Return the Kronecker product of two vectors or of two matrices."""
         if left.ndim == 1:
             return np.asarray(self.times(left[:, None], right[None, :])).reshape(-1)
         blocks = self.times(left[:, None, :, None], right[None, :, None, :])
@@ -89,14 +87,15 @@ def _refused(name: str, value: object, wanted: str) -> ValueError:
 @final
 class _Rationals(Weights):
     name, zero, one, exact, field = "rational", Fraction(0), Fraction(1), True, True
+    plus, times = staticmethod(operator.add), staticmethod(operator.mul)
 
     def number(self, value: object) -> Fraction:
         if isinstance(value, Fraction):
             return value
-        if isinstance(value, (bool, np.bool_)):
+        if isinstance(value, (int, np.integer, np.bool_)):
             return Fraction(int(value))
-        if isinstance(value, (int, np.integer, Rational)):
-            return Fraction(int(value)) if isinstance(value, (int, np.integer)) else Fraction(value)
+        if isinstance(value, Rational):
+            return Fraction(value)
         if isinstance(value, (float, np.floating)) and math.isfinite(value):
             return Fraction(float(value))  # the float itself, not what its shortest decimal says
         if isinstance(value, str):
@@ -104,22 +103,16 @@ class _Rationals(Weights):
         raise _refused(self.name, value, "a rational number: an integer, a Fraction, a finite float or text like '2/3'")
 
     def array(self, values: object) -> Array:
-        given = np.asarray(values, dtype=object)
-        out = np.empty(given.shape, dtype=object)
-        for place, value in np.ndenumerate(given):
-            out[place] = self.number(value)
-        return out
+        objects = np.asarray(values, dtype=object)
+        array = np.empty(objects.shape, dtype=object)
+        for place, value in np.ndenumerate(objects):
+            array[place] = self.number(value)
+        return array
 
     def product(self, left: Array, right: Array) -> Array:
         if left.shape[-1] == 0:
             return self.zeros(*left.shape[:-1], *right.shape[1:])
         return np.asarray(left @ right, dtype=object)
-
-    def plus(self, left: Any, right: Any) -> Any:
-        return left + right
-
-    def times(self, left: Any, right: Any) -> Any:
-        return left * right
 
     def parse(self, text: str) -> Fraction:
         try:
@@ -132,7 +125,7 @@ class _Rationals(Weights):
 
 
 class _Floats(Weights):
-    """float64 numbers; ``_allowed`` says which infinity is one of them."""
+    """Numbers in float64; ``infinity`` is the infinite one that is allowed, if any."""
 
     infinity: float | None = None
     exact = False
@@ -150,15 +143,15 @@ class _Floats(Weights):
 
     def array(self, values: object) -> Array:
         try:
-            given = np.array(values, dtype=np.float64)
+            array = np.array(values, dtype=np.float64)
         except (TypeError, ValueError):
-            given = np.vectorize(self.number, otypes=[np.float64])(np.asarray(values, dtype=object))
-        bad = ~np.isfinite(given)
+            array = np.vectorize(self.number, otypes=[np.float64])(np.asarray(values, dtype=object))
+        bad = ~np.isfinite(array)
         if self.infinity is not None:
-            bad &= given != self.infinity
+            bad &= array != self.infinity
         if bad.any():
-            self.number(float(given[bad][0]))
-        return given
+            self.number(float(array[bad][0]))  # raises
+        return array
 
     def parse(self, text: str) -> float:
         try:
@@ -174,65 +167,43 @@ class _Floats(Weights):
 @final
 class _Reals(_Floats):
     name, zero, one, field = "float", 0.0, 1.0, True
+    plus, times = staticmethod(operator.add), staticmethod(operator.mul)
 
     def product(self, left: Array, right: Array) -> Array:
         return np.asarray(left @ right)
 
-    def plus(self, left: Any, right: Any) -> Any:
-        return left + right
 
-    def times(self, left: Any, right: Any) -> Any:
-        return left * right
+class _Costs(_Floats):
+    """Numbers that are added where others are multiplied; ``plus`` is a numpy function with a ``reduce``."""
 
-
-class _Tropical(_Floats):
-    """Sums are extrema, products are sums."""
-
-    extremum: Any
+    times = staticmethod(operator.add)
 
     def product(self, left: Array, right: Array) -> Array:
         columns = right[:, None] if right.ndim == 1 else right
         terms = left[..., :, :, None] + columns
-        best = self.extremum.reduce(terms, axis=-2, initial=self.zero)
-        return np.asarray(best[..., 0] if right.ndim == 1 else best)
-
-    def plus(self, left: Any, right: Any) -> Any:
-        return self.extremum(left, right)
-
-    def times(self, left: Any, right: Any) -> Any:
-        return left + right
-
-
-@final
-class _MaxPlus(_Tropical):
-    name, zero, one, infinity, extremum = "max_plus", -math.inf, 0.0, -math.inf, np.maximum
-
-
-@final
-class _MinPlus(_Tropical):
-    name, zero, one, infinity, extremum = "min_plus", math.inf, 0.0, math.inf, np.minimum
-
-
-@final
-class _Logs(_Floats):
-    name, zero, one, infinity = "log", -math.inf, 0.0, -math.inf
-
-    def product(self, left: Array, right: Array) -> Array:
-        columns = right[:, None] if right.ndim == 1 else right
-        terms = left[..., :, :, None] + columns
-        total = np.logaddexp.reduce(terms, axis=-2, initial=-math.inf)
+        total = self.plus.reduce(terms, axis=-2, initial=self.zero)  # type: ignore[attr-defined]
         return np.asarray(total[..., 0] if right.ndim == 1 else total)
 
-    def plus(self, left: Any, right: Any) -> Any:
-        return np.logaddexp(left, right)
 
-    def times(self, left: Any, right: Any) -> Any:
-        return left + right
+@final
+class _MaxPlus(_Costs):
+    name, zero, one, infinity, plus = "max_plus", -math.inf, 0.0, -math.inf, np.maximum
+
+
+@final
+class _MinPlus(_Costs):
+    name, zero, one, infinity, plus = "min_plus", math.inf, 0.0, math.inf, np.minimum
+
+
+@final
+class _Logs(_Costs):
+    name, zero, one, infinity, plus = "log", -math.inf, 0.0, -math.inf, np.logaddexp
 
 
 @final
 class _Booleans(Weights):
     name, zero, one, exact = "boolean", False, True, True
+    plus, times = staticmethod(operator.or_), staticmethod(operator.and_)
 
     def number(self, value: object) -> bool:
         if isinstance(value, str):
@@ -242,19 +213,13 @@ class _Booleans(Weights):
         raise _refused(self.name, value, "True or False (1 or 0)")
 
     def array(self, values: object) -> Array:
-        given = np.asarray(values)
-        if given.dtype == np.bool_:
-            return given.copy()
-        return np.vectorize(self.number, otypes=[np.bool_])(given) if given.size else np.zeros(given.shape, dtype=bool)
+        array = np.asarray(values)
+        if array.dtype == np.bool_:
+            return array.copy()
+        return np.vectorize(self.number, otypes=[np.bool_])(array) if array.size else np.zeros(array.shape, dtype=bool)
 
     def product(self, left: Array, right: Array) -> Array:
         return np.asarray(left.astype(np.float32) @ right.astype(np.float32) > 0)
-
-    def plus(self, left: Any, right: Any) -> Any:
-        return left | right
-
-    def times(self, left: Any, right: Any) -> Any:
-        return left & right
 
     def parse(self, text: str) -> bool:
         values = {"1": True, "true": True, "0": False, "false": False}
@@ -272,7 +237,7 @@ WEIGHTS: Final[dict[str, Weights]] = {
 
 
 def weights_named(name: str | Weights) -> Weights:
-    """The semiring of that name; one that is already given is given back."""
+    """Return the semiring of that name; a semiring is returned as it is."""
     if isinstance(name, Weights):
         return name
     if name not in WEIGHTS:
