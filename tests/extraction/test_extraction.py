@@ -157,7 +157,7 @@ def test_a_leaking_distribution_becomes_the_certainty_it_leans_to():
     assert found.machine.labels(torch.tensor([[1, 2, 2, 0, 2]])).tolist() == [[1, 1, 1, 0, 0]]
 
 
-def test_a_bare_head_is_seen_whole_or_through_what_is_given():
+def test_a_bare_head_is_read_completely_or_through_a_readout():
     head = RationalHead(PermutationTransitions(permutations=[[1, 2, 0, 3, 4], [0, 1, 2, 4, 3]]))
     with torch.no_grad():
         head.raw_initial_state.copy_(torch.tensor([1.0, 0.0, 0.0, 1.0, 0.0]))
@@ -168,7 +168,7 @@ def test_a_bare_head_is_seen_whole_or_through_what_is_given():
     assert extract_head(head, torch.eye(5)[:3]).machine.states == 3
     assert extract_head(head, torch.eye(5)[3:]).machine.states == 2
     assert generated_group(head).name == "Z6"
-    with pytest.raises(ValueError, match=r"visible must be of shape \(K, 5\)"):
+    with pytest.raises(ValueError, match=r"readout must be of shape \(K, 5\)"):
         extract_head(head, torch.eye(4))
 
 

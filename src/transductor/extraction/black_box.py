@@ -1,14 +1,15 @@
-"""Machines from answers alone: what a whole model says, whatever is inside it.
+"""Machines from answers alone: what a complete model says, whatever is inside it.
 
-Asking can find a machine that a model agrees with on every word tried; it cannot find where they part later.  A
-rotation that is wrong by 1e-3 of a radian a letter is called perfect by every test that is shorter than its first
-failure.  Of real numbers instead of labels: :func:`transductor.automata.learned_from_callable`.
+Asking gives a machine that agrees with the model on every word that was tried; it cannot tell where they part later.  A
+rotation that is wrong by 1e-3 of a radian a letter passes every test that is shorter than its first failure.
+For real numbers instead of labels see :func:`transductor.automata.learned_from_callable`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from torch import Tensor
 from transductor.automata.moore import IGNORED, MooreMachine
 from transductor.checks import check_positive, check_token_ids
 from transductor.extraction.extracting import Extraction
-from transductor.extraction.observable_distance import sample_words
+from transductor.extraction.probing import labels_said, random_words, states_visited
 from transductor.model import RationalReadout, RationalTransductor, SequenceModel
 
 # Tokens (B, T) to labels (B, T).
@@ -30,15 +31,15 @@ _OBSERVED_WORDS, _OBSERVED_LENGTH = 1024, 24
 
 @dataclass(frozen=True)
 class LearnedMachine:
-    """A machine for the answers of a function, and how well it fits.
+    """A machine that gives the answers of a function, and how well it fits.
 
     Attributes:
         machine: The smallest one with these labels.
-        words_tested: Random words on which both were compared.
-        longest: The length of the longest of these; nothing is known beyond.
-        disagreements: Positions of them where the labels differ.
-        positions: Positions of them.
-        queries: Words that were asked for while learning; none where the states were known.
+        words_tested: How many random words both were compared on.
+        longest: The length of the longest of these words; nothing is known beyond.
+        disagreements: At how many positions of these words the labels differ.
+        positions: How many positions these words have.
+        queries: How many words were asked for while learning; None where the states were known.
     """
 
     machine: MooreMachine
@@ -50,40 +51,40 @@ class LearnedMachine:
 
     @property
     def fit(self) -> float:
-        """Share of positions on which both agree."""
+        """The share of positions on which both agree."""
         return 1 - self.disagreements / max(1, self.positions)
 
 
 def labelled(
     model: RationalReadout | RationalTransductor, extraction: Extraction, *, words: Tensor | None = None
 ) -> LearnedMachine:
-    """The machine of a whole model's labels, over the states of its head.
+    """Return the machine of a complete model's labels, over the states of its head.
 
     The label after a letter is taken to depend on the letter and the state before it, and is what the model says most
     often on short words, or at least on a shortest one; where it depends on more than that, ``fit`` is less than one.
 
     Args:
-        model: What ``extraction`` was made of.
+        model: The model that ``extraction`` was made from.
         extraction: The states.
         words: ``(B, T)``; random ones if not given.  Half of them are only for the comparison.
     """
     states = extraction.machine
     if words is None:
-        words = sample_words(states.letters, _OBSERVED_WORDS, _OBSERVED_LENGTH)
+        words = random_words(states.letters, _OBSERVED_WORDS, _OBSERVED_LENGTH)
     check_token_ids("words", words, states.letters)
     if words.ndim != 2 or len(words) < 2:
         raise ValueError(f"words must be tokens of shape (B, T) with B at least 2; got {tuple(words.shape)}")
     words = words.long().cpu()
-    said = _labels_of(model)(words)
+    said = labels_said(model, words)
     half = len(words) // 2
-    after = MooreMachine(states.transitions, np.arange(states.states), states.start).labels(words[:half]).numpy()
+    after = states_visited(states, words[:half]).numpy()
     before = np.concatenate([np.full((half, 1), states.start), after[:, :-1]], axis=1)
     votes = np.zeros((states.states, states.letters, int(said.max()) + 1), dtype=np.int64)
     np.add.at(votes, (before, words[:half].numpy(), said[:half].numpy()), 1)
     label = np.where(votes.any(axis=-1), votes.argmax(axis=-1), IGNORED)
-    asked = np.argwhere((label == IGNORED) & (states.transitions != extraction.sink))
-    if len(asked):
-        label[tuple(asked.T)] = _asked_directly(model, states, asked)
+    unseen = np.argwhere((label == IGNORED) & (states.transitions != extraction.sink))
+    if len(unseen):
+        label[tuple(unseen.T)] = _labels_of_steps(model, states, unseen)
     machine = MooreMachine.explored(
         (states.start, IGNORED),
         states.letters,
@@ -103,21 +104,22 @@ def extract_from_labels(
     max_rounds: int = 1000,
     seed: int = 0,
 ) -> LearnedMachine:
-    """The machine of a function on words, by asking it: Angluin's L*, as AALpy has it (``transductor[extract]``).
+    """Learn the machine of a function on words by asking it: Angluin's L* from AALpy (``transductor[extract]``).
 
-    Where hypothesis and function differ on one of ``checks`` random words, the word refines the hypothesis; it ends
-    when none differs.  The fit is then measured on as many fresh words.
+    Where hypothesis and function differ on one of ``checks`` random words, the word refines the hypothesis; learning
+    ends when none differs.  The fit is then measured on as many fresh words.
 
     Args:
-        labels: Tokens ``(B, T)`` to labels ``(B, T)``, as ``MooreMachine.labels`` is; or a model, whose argmax it is.
+        labels: A function from tokens ``(B, T)`` to labels ``(B, T)``, like ``MooreMachine.labels``; or a model, which
+            is asked for its argmax.
         letters: Size of the alphabet.
         checks: Random words on which a hypothesis is tried.
-        check_length: Their greatest length.
+        check_length: Length of these words.
         max_rounds: Refinements after which the last hypothesis is taken as it is.
-        seed: Of these words.
+        seed: Seed of these words.
 
     Raises:
-        ImportError: Without AALpy.
+        ImportError: If AALpy is not installed.
     """
     for name, number in (("letters", letters), ("checks", checks), ("check_length", check_length)):
         check_positive(name, number)
@@ -127,12 +129,12 @@ def extract_from_labels(
         from aalpy.learning_algs import run_Lstar  # type: ignore[import-untyped, import-not-found, unused-ignore]
     except ImportError as error:
         raise ImportError("extract_from_labels needs AALpy: pip install 'transductor[extract]'") from error
-    answers = _labels_of(labels) if isinstance(labels, SequenceModel) else labels
+    answers = partial(labels_said, labels) if isinstance(labels, SequenceModel) else labels
     generator = torch.Generator().manual_seed(seed)
     asked = 0
 
     class Asked(SUL):  # type: ignore[misc]
-        """The function, one whole word at a time."""
+        """The function, asked about one complete word at a time."""
 
         def query(self, word: tuple[int, ...]) -> list[int]:
             nonlocal asked
@@ -153,10 +155,10 @@ def extract_from_labels(
             return self.query(tuple(self.word))[-1]
 
     class RandomWords(Oracle):  # type: ignore[misc]
-        """Many words at once."""
+        """The random words, all asked about at once."""
 
         def find_cex(self, hypothesis: Any) -> tuple[int, ...] | None:
-            words = _random_words(generator, letters, checks, check_length)
+            words = random_words(letters, checks, check_length, generator)
             differs = answers(words) != _moore(hypothesis, letters).labels(words)
             rows = differs.any(1).nonzero().flatten()
             if not len(rows):
@@ -176,27 +178,13 @@ def extract_from_labels(
         print_level=0,
     )
     machine = _moore(learned, letters).minimised()
-    words = _random_words(generator, letters, checks, check_length)
+    words = random_words(letters, checks, check_length, generator)
     wrong = int((answers(words) != machine.labels(words)).sum())
     return LearnedMachine(machine, checks, check_length, wrong, words.numel(), asked)
 
 
-def _labels_of(model: SequenceModel[Any]) -> Labels:
-    """The model's argmax, without gradient, in eval mode."""
-
-    def labels(tokens: Tensor) -> Tensor:
-        training = model.training
-        device = next(model.parameters()).device
-        with torch.no_grad():
-            said: Tensor = model.eval()(tokens.to(device)).argmax(-1).cpu()
-        model.train(training)
-        return said
-
-    return labels
-
-
-def _asked_directly(model: SequenceModel[Any], machine: MooreMachine, steps: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The labels ``(n,)`` of ``steps`` ``(n, 2)``, states and letters, each after a shortest word to its state."""
+def _labels_of_steps(model: SequenceModel[Any], machine: MooreMachine, steps: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the labels ``(n,)`` of ``steps (n, 2)``, states and letters, each after a shortest word to its state."""
     words: dict[int, tuple[int, ...]] = {machine.start: ()}
     queue = [machine.start]
     for state in queue:
@@ -209,16 +197,13 @@ def _asked_directly(model: SequenceModel[Any], machine: MooreMachine, steps: NDA
     # What follows a position does not change its label.
     tokens = torch.tensor([[*word, *[0] * (longest - len(word))] for word in asked])
     ends = torch.tensor([len(word) - 1 for word in asked])
-    said = torch.cat([_labels_of(model)(part) for part in tokens.split(_OBSERVED_WORDS)])
+    said = torch.cat([labels_said(model, part) for part in tokens.split(_OBSERVED_WORDS)])
     return said[torch.arange(len(asked)), ends].numpy()
 
 
-def _random_words(generator: torch.Generator, letters: int, count: int, length: int) -> Tensor:
-    return torch.randint(0, letters, (count, length), generator=generator)
-
-
 def _moore(learned: Any, letters: int) -> MooreMachine:
-    number = {state.state_id: place for place, state in enumerate(learned.states)}
+    """Return AALpy's machine as one of ours."""
+    number = {state.state_id: index for index, state in enumerate(learned.states)}
     table = [[number[state.transitions[letter].state_id] for letter in range(letters)] for state in learned.states]
     outputs = [state.output for state in learned.states]
     return MooreMachine(np.array(table), np.array(outputs), number[learned.initial_state.state_id])

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from transductor.automata.moore import MooreMachine
 from transductor.extraction.extracting import TOLERANCES, Extraction, extract
-from transductor.extraction.observable_distance import JUDGED_LENGTH, JUDGED_WORDS, sample_words
+from transductor.extraction.probing import labels_said, words_or_random
 from transductor.heads import LookbackHead, RationalHead
 from transductor.model import RationalReadout, RationalTransductor
 from transductor.transitions import DenseTransitions
@@ -29,7 +29,7 @@ class Hardened(Generic[ModelT]):
     """A model whose head is exactly a finite machine.
 
     Attributes:
-        model: Of the class that was given, in eval mode; the head is frozen.
+        model: A copy of the given model with another head, in evaluation mode; the head is frozen.
         extraction: The machine, and how near the head was.
         agreement: Share of positions, of words no longer than 64, on which the hardened model and the soft one give
             the same label.
@@ -48,32 +48,33 @@ def harden(
     tolerances: Sequence[float] = TOLERANCES,
     extraction: Extraction | None = None,
 ) -> Hardened[ModelT]:
-    """A copy of ``model`` whose head is the machine that its head is near to.
+    """Return a copy of ``model`` whose head is the machine that its head is near to.
 
-    The state is a one-hot vector for ever.  What read the state reads the representatives in its place: ``W' = W R``,
-    so that ``W' e_q = W r_q``.  Everything else is the same, bit for bit.
+    The state stays a one-hot vector at every length.  The map that read the state now reads the representatives
+    instead: ``W' = W R``, so that ``W' e_q = W r_q``.  Everything else is the same, bit for bit.
 
     Args:
-        model: A readout or a whole transductor.
+        model: A readout or a complete transductor.
         words: ``(B, T)``: what the model was trained for, if not all words; see :func:`extract`.
         max_states: A machine with more is not looked for.
         tolerances: Radii within which states may be taken for one.
-        extraction: What :func:`extract` gave for this model, if it is known already.
+        extraction: The result of :func:`extract` for this model, if it is known already.
 
     Raises:
         NoMachineNearby: With what was measured; nothing is returned that is only nearly right.
     """
     if not isinstance(model, (RationalReadout, RationalTransductor)):
         raise TypeError(f"model must be a RationalReadout or a RationalTransductor; got {type(model).__name__}")
-    found = extraction or extract(model, words=words, max_states=max_states, tolerances=tolerances)
-    head, states = model.rational_head, found.representatives
-    if states.shape != (found.machine.states, head.state_dim):
+    if extraction is None:
+        extraction = extract(model, words=words, max_states=max_states, tolerances=tolerances)
+    head, states = model.rational_head, extraction.representatives
+    if states.shape != (extraction.machine.states, head.state_dim):
         raise ValueError(
             f"extraction must be of this model, whose states have {head.state_dim} coordinates; got {states.shape[1]}"
         )
     hard = copy.deepcopy(model)
     hard.rational_head = machine_head(
-        found.machine,
+        extraction.machine,
         lookback=isinstance(head, LookbackHead),
         like=head.raw_initial_state,
         backend=head.backend,
@@ -81,22 +82,24 @@ def harden(
     if isinstance(hard, RationalReadout):
         hard.readout = _refitted(hard.readout, states)
     else:
-        assert hard.injection.projections is not None  # a head that nothing sees was refused
+        assert hard.injection.projections is not None  # a head that is not read was refused
         hard.injection.projections = _refitted(hard.injection.projections, states)
     hard.eval()
-    return Hardened(hard, found, _agreement(model, hard, words))
+    words = words_or_random(words, model.vocab_size)
+    agreement = (labels_said(model, words) == labels_said(hard, words)).double().mean()
+    return Hardened(hard, extraction, float(agreement))
 
 
 def machine_head(
     machine: MooreMachine, *, lookback: bool = False, like: Tensor | None = None, backend: str = "auto"
 ) -> RationalHead:
-    """A frozen head whose state is the one-hot vector of the machine's state.
+    """Return a frozen head whose state is the one-hot vector of the machine's state.
 
     Args:
         machine: Its outputs play no part.
         lookback: Show the state before the token too.
         like: A tensor of the dtype and on the device wanted.
-        backend: Of the scan.
+        backend: The backend of the scan.
     """
     like = torch.empty(()) if like is None else like
     family = DenseTransitions(state_dim=machine.states, vocab_size=machine.letters, init_scale=0.0)
@@ -108,7 +111,7 @@ def machine_head(
 
 
 def _refitted(linear: nn.Linear, states: Tensor) -> nn.Linear:
-    """The same map of one-hot states as ``linear`` is of ``states (n, D)``, for every state shown at a position."""
+    """Return the map that does to one-hot states what ``linear`` does to ``states (n, D)``."""
     weight = linear.weight.detach()
     parts = [part @ states.T for part in weight.double().cpu().split(states.shape[1], 1)]
     fitted = nn.Linear(len(parts) * len(states), linear.out_features, bias=linear.bias is not None).to(weight)
@@ -116,14 +119,3 @@ def _refitted(linear: nn.Linear, states: Tensor) -> nn.Linear:
     if linear.bias is not None:
         fitted.bias = linear.bias
     return fitted
-
-
-@torch.no_grad()
-def _agreement(soft: RationalReadout | RationalTransductor, hard: nn.Module, words: Tensor | None) -> float:
-    if words is None:
-        words = sample_words(soft.vocab_size, JUDGED_WORDS, JUDGED_LENGTH)
-    words = words[:JUDGED_WORDS, :JUDGED_LENGTH].to(soft.rational_head.raw_initial_state.device)
-    training = soft.training
-    labels = soft.eval()(words).argmax(-1)
-    soft.train(training)
-    return float((labels == hard(words).argmax(-1)).double().mean())

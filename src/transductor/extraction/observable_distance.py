@@ -1,8 +1,8 @@
-"""A head as its readers see it: how far apart two states are for everything that will ever be read off them.
+"""How far apart two states of a head are for everything that will ever be read off them.
 
 The distance of two states is what a readout shows of their difference now and after every continuation:
 ``|Δ|² = Δᵀ Q Δ`` with ``Q = Σ_k E_w |W M_w Δ|²`` over words w of k letters, an observability Gramian.  Directions that
-nobody reads, now or later, do not count.
+are read neither now nor later do not count.
 """
 
 from __future__ import annotations
@@ -13,40 +13,50 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from transductor.extraction.probing import logits_given_states, words_or_random
 from transductor.heads import RationalHead
 from transductor.model import RationalReadout, RationalTransductor
-from transductor.model.base import layout
 
-# Futures longer than this are not looked at, nor than the state has dimensions, after which nothing new can be seen.
+# Continuations longer than this are not considered, nor longer ones than the state has dimensions: they show no more.
 _HORIZON = 64
-_STILL = 1e-3  # where a further step ahead shows the same to this accuracy, so will all others
+_STILL = 1e-3  # where one more step ahead shows the same to this accuracy, so will all others
 
-# How the sensitivity of a whole model to its head is sampled.
+# How the sensitivity of a complete model to its head is sampled.
 _PROBES, _PROBED_WORDS, _PROBED_LENGTH = 8, 64, 24
-
-# A machine is compared with its head on words of this length: longer than what many are trained on, short enough that
-# a head trained to be right does not yet drift.
-JUDGED_WORDS, JUDGED_LENGTH = 256, 64
 
 # Prefixes of so many words, of at most so many letters, give the size of a typical state.
 _SIZED_WORDS, _SIZED_LENGTH = 256, 4
 
 
 @dataclass(frozen=True)
-class SeenHead:
-    """A head in float64 and what is read off its states, ``rows (K, D)``; ``table (V, D, D)``, ``start (D)``."""
+class ObservedHead:
+    """A head in float64 and the linear maps through which its state is read.
+
+    Attributes:
+        table: ``(V, D, D)``.
+        start: ``(D)``.
+        rows: ``(K, D)``.
+    """
 
     table: Tensor
     start: Tensor
     rows: Tensor
+
+    @property
+    def finite(self) -> bool:
+        """Whether table and start hold neither NaN nor infinity."""
+        return bool(self.table.isfinite().all() and self.start.isfinite().all())
 
 
 @dataclass(frozen=True)
 class Contexts:
     """Which letters can come next: states in different contexts have no continuation in common.
 
-    ``after (V)`` is the context that a letter leads to, ``first`` that of the start, ``likely (C, V)`` how often each
-    letter comes next; ``follows (V + 1, V)`` says which letter may come after which, the last row which may begin.
+    Attributes:
+        after: ``(V)``: the context that a letter leads to.
+        first: The context of the start.
+        likely: ``(C, V)``: how often each letter comes next.
+        follows: ``(V + 1, V)``: which letter may come after which; the last row says which may begin.
     """
 
     after: Tensor
@@ -56,19 +66,21 @@ class Contexts:
 
     @classmethod
     def free(cls, letters: int) -> Contexts:
-        """Any letter after any."""
+        """Return the one context of words in which any letter may follow any."""
         likely = torch.full((1, letters), 1 / letters, dtype=torch.float64)
         follows = torch.ones(letters + 1, letters, dtype=torch.bool)
         return cls(torch.zeros(letters, dtype=torch.long), 0, likely, follows)
 
     @classmethod
-    def of(cls, words: Tensor, letters: int) -> Contexts:
-        """As in ``words (B, T)``: letters that are ever followed by the same letter share a context."""
+    def of(cls, words: Tensor | None, letters: int) -> Contexts:
+        """Return the contexts of ``words (B, T)``: letters that are ever followed by the same letter share one."""
+        if words is None:
+            return cls.free(letters)
         before = torch.cat([torch.full_like(words[:, :1], letters), words[:, :-1]], 1).flatten()
         pairs = before * letters + words.flatten()
         counts = pairs.bincount(minlength=(letters + 1) * letters).reshape(letters + 1, letters).double()
         follows = counts > 0
-        # A letter that ends every word it is in joins the start's context: nothing is known of what follows.
+        # A letter that ends every word it is in joins the start's context: what follows it is unknown.
         counts[counts.sum(1) == 0] += counts[letters]
         shares = (counts @ counts.T) > 0
         for _ in range((letters + 1).bit_length()):
@@ -78,38 +90,31 @@ class Contexts:
         return cls(of_letter[:letters], int(of_letter[letters]), likely / likely.sum(1, keepdim=True), follows)
 
 
-def seen(model: RationalReadout | RationalTransductor | RationalHead, words: Tensor | None) -> SeenHead:
-    """What is read off the states of a model's head.
+def observed(model: RationalReadout | RationalTransductor | RationalHead, words: Tensor | None) -> ObservedHead:
+    """Return a model's head with what is read off its states.
 
-    Of a readout, its weights up to a number common to all logits, which no softmax shows.  Of a whole transductor, its
-    sensitivity: how the logits change with the state, sampled on ``words`` or random ones; the projections alone also
-    pass on much that the layers ignore.  Of a bare head, everything.
+    For a readout, these are its weights up to a number common to all logits, which no softmax shows.  For a complete
+    transductor, its sensitivity: how the logits change with the state, sampled on ``words`` or random ones; the
+    projections alone also pass on much that the layers ignore.  For a bare head, every coordinate is read.
     """
     if isinstance(model, RationalHead):
-        return seen_head(model, torch.eye(model.state_dim, dtype=torch.float64))
+        return observed_head(model, torch.eye(model.state_dim, dtype=torch.float64))
     if isinstance(model, RationalReadout):
         weight = model.readout.weight.detach().double().cpu()
-        return seen_head(model.rational_head, _by_state(weight - weight.mean(0), model.rational_head.state_dim))
-    whole = seen_head(model.rational_head, torch.eye(model.rational_head.state_dim))
-    if not (whole.table.isfinite().all() and whole.start.isfinite().all()):
-        return whole
-    return replace(whole, rows=_sensitivity(model, words))
+        return observed_head(model.rational_head, _by_state(weight - weight.mean(0), model.rational_head.state_dim))
+    head = observed_head(model.rational_head, torch.eye(model.rational_head.state_dim))
+    return replace(head, rows=_sensitivity(model, words)) if head.finite else head
 
 
-def seen_head(head: RationalHead, rows: Tensor) -> SeenHead:
-    """The head in float64, on the CPU; ``rows (K, D)`` are the linear maps through which its state is seen."""
+def observed_head(head: RationalHead, rows: Tensor) -> ObservedHead:
+    """Return the head in float64, on the CPU; ``rows (K, D)`` are the linear maps through which its state is read."""
     exact = copy.deepcopy(head).double().cpu().requires_grad_(False)
     with torch.no_grad():
-        return SeenHead(exact.transitions.table().detach(), exact.initial_state().detach(), rows.double().cpu())
+        return ObservedHead(exact.transitions.table().detach(), exact.initial_state().detach(), rows.double().cpu())
 
 
-def sample_words(letters: int, count: int, length: int) -> Tensor:
-    """Random words ``(B, T)``, the same at every call."""
-    return torch.randint(0, letters, (count, length), generator=torch.Generator().manual_seed(0))
-
-
-def prefixes(head: SeenHead, contexts: Contexts, words: Tensor) -> tuple[Tensor, Tensor]:
-    """The states ``(B, T + 1, D)`` and contexts ``(B, T + 1)`` before, within and after ``words (B, T)``."""
+def states_along(head: ObservedHead, contexts: Contexts, words: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the states ``(B, T + 1, D)`` and contexts ``(B, T + 1)`` before, within and after ``words (B, T)``."""
     state = head.start.expand(len(words), -1)
     states, context = [state], [torch.full((len(words),), contexts.first)]
     for letter in words.T:
@@ -120,25 +125,23 @@ def prefixes(head: SeenHead, contexts: Contexts, words: Tensor) -> tuple[Tensor,
 
 
 def stepped(table: Tensor, states: Tensor, letters: Tensor) -> Tensor:
-    """States ``(n, D)`` after one letter ``(n)`` each; no copy of a matrix is made for a state."""
+    """Return states ``(n, D)`` after one letter ``(n)`` each; no copy of a matrix is made for a state."""
     after = torch.empty_like(states)
     for letter in letters.unique().tolist():
         after[letters == letter] = states[letters == letter] @ table[letter].T
     return after
 
 
-def futures(head: SeenHead, contexts: Contexts, words: Tensor | None) -> Tensor:
-    """``L (C, D, R)``: in context c two states are ``|(h − h')ᵀ L_c|`` apart; 1 is the size of a typical state.
+def observable_coordinates(head: ObservedHead, contexts: Contexts, words: Tensor | None) -> Tensor:
+    """Return ``L (C, D, R)``: in context c two states are ``|(h − h')ᵀ L_c|`` apart; a typical state has size 1.
 
     Every step ahead counts, but none more than the present one: an unstable head would otherwise be judged by its
     remotest future alone.
     """
-    table, letters = head.table, len(head.table)
-    if words is None:
-        words = sample_words(letters, _SIZED_WORDS, _SIZED_LENGTH)
-    states, context = (each.flatten(0, 1) for each in prefixes(head, contexts, words[:_SIZED_WORDS, :_SIZED_LENGTH]))
+    words = words_or_random(words, len(head.table), _SIZED_WORDS, _SIZED_LENGTH)
+    states, context = (each.flatten(0, 1) for each in states_along(head, contexts, words))
     basis = _reachable(head)
-    table, states, rows = basis.T @ table @ basis, states @ basis, head.rows @ basis
+    table, states, rows = basis.T @ head.table @ basis, states @ basis, head.rows @ basis
 
     def size(gramian: Tensor) -> float:
         return float((states @ gramian * states.unsqueeze(0)).sum(-1)[context, torch.arange(len(states))].mean())
@@ -162,21 +165,18 @@ def futures(head: SeenHead, contexts: Contexts, words: Tensor | None) -> Tensor:
 
 
 def _by_state(rows: Tensor, state_dim: int) -> Tensor:
-    """Rows ``(K, D)`` on one state, from rows ``(K, n·D)`` on the n states that a head shows at a position."""
+    """Return rows ``(K, D)`` on one state, from rows ``(K, n·D)`` on the n states that a head shows at a position."""
     return torch.cat(rows.split(state_dim, -1))
 
 
 def _sensitivity(model: RationalTransductor, words: Tensor | None) -> Tensor:
-    """Rows ``(D', D)`` whose Gram matrix is the mean of ``JᵀJ``, J how all logits change with one state."""
+    """Return rows ``(D', D)`` whose Gram matrix is the mean of ``JᵀJ``, J how all logits change with one state."""
     exact = copy.deepcopy(model).double().cpu().eval().requires_grad_(False)
-    letters = exact.vocab_size
-    if words is None:
-        words = sample_words(letters, _PROBED_WORDS, _PROBED_LENGTH)
-    given = layout(words[:_PROBED_WORDS, :_PROBED_LENGTH], letters, None, None, None)
-    states = exact.rational_head(given.tokens).requires_grad_(True)
+    words = words_or_random(words, exact.vocab_size, _PROBED_WORDS, _PROBED_LENGTH)
+    states = exact.rational_head(words).requires_grad_(True)
     generator = torch.Generator().manual_seed(0)
     with torch.enable_grad():
-        logits = exact.backbone(given.tokens, given.places, exact.injection.into(states))[0]
+        logits = logits_given_states(exact, words, states)
         if not logits.requires_grad:
             return torch.zeros(1, exact.rational_head.state_dim, dtype=torch.float64)
         logits = logits - logits.mean(-1, keepdim=True)
@@ -191,16 +191,16 @@ def _sensitivity(model: RationalTransductor, words: Tensor | None) -> Tensor:
     return root
 
 
-def _reachable(head: SeenHead) -> Tensor:
-    """An orthonormal basis ``(D, R)`` of all states that words lead to."""
-    found = torch.zeros(len(head.start), 0, dtype=torch.float64)
+def _reachable(head: ObservedHead) -> Tensor:
+    """Return an orthonormal basis ``(D, R)`` of all states that words lead to."""
+    basis = torch.zeros(len(head.start), 0, dtype=torch.float64)
     fresh = head.start.unsqueeze(-1)
     while fresh.shape[1]:
         fresh = fresh / fresh.norm(dim=0).clamp_min(1e-300)
-        for _ in range(2):  # once more takes away what rounding left
-            fresh = fresh - found @ (found.T @ fresh)
+        for _ in range(2):  # the second time takes away what rounding left
+            fresh = fresh - basis @ (basis.T @ fresh)
         vectors, values, _ = torch.linalg.svd(fresh, full_matrices=False)
-        fresh = vectors[:, values > 1e-9][:, : len(found) - found.shape[1]]
-        found = torch.cat([found, fresh], 1)
+        fresh = vectors[:, values > 1e-9][:, : len(basis) - basis.shape[1]]
+        basis = torch.cat([basis, fresh], 1)
         fresh = (head.table @ fresh).permute(1, 0, 2).flatten(1)
-    return found
+    return basis

@@ -1,7 +1,8 @@
-"""A portrait of a head: where its states go, how its matrices turn, how far it drifts, and the machine it is near to.
+"""Measures a head: where its states go, how its matrices turn, how far it drifts, and the machine it is near to.
 
-Distances are those of :mod:`~transductor.extraction.observable_distance`: what is read off a state now or later.
-A drift is the distance to the representative that hardening would put in its place, in the head's own precision.
+Distances are those of :mod:`~transductor.extraction.observable_distance`: they count what is read off a state now or
+later.  A drift is the distance to the representative that hardening would put in the state's place, in the head's own
+precision.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,14 +20,15 @@ from transductor.automata.moore import IGNORED, MooreMachine
 from transductor.checks import check_positive
 from transductor.extraction.black_box import labelled
 from transductor.extraction.extracting import Extraction, NoMachineNearby, extract
-from transductor.extraction.observable_distance import Contexts, SeenHead, futures, seen
+from transductor.extraction.observable_distance import Contexts, observable_coordinates, observed
+from transductor.extraction.probing import random_words, states_visited
 from transductor.heads import LookbackHead, RationalHead
 from transductor.model import RationalReadout, RationalTransductor
 from transductor.portraits.values import Drawn, Drift, Leak, Portrait, Trajectory
 
 _WORDS: Final = 16
 _WALKED: Final = 300  # letters of the word whose trajectory is drawn
-_LENGTHS: Final = 48  # at which drift is told
+_LENGTHS: Final = 48  # lengths at which drift is measured
 _MOST_POWERS: Final = 6  # letters whose powers are followed: those that leak most
 
 Model = RationalReadout | RationalTransductor | RationalHead
@@ -42,15 +43,15 @@ def portrait(
     length: int = 10_000,
     seed: int = 0,
 ) -> Portrait:
-    """What there is to see of a head, as plain data; :func:`transductor.report.portrait_figure` draws it.
+    """Measure a head into plain data, which :func:`transductor.report.portrait_figure` draws.
 
     Args:
         model: A readout, a transductor, or a bare head.
         against: The machine it should be; token v is letter v.
         words: ``(B, T)``, as for :func:`~transductor.extraction.extracting.extract`; random ones if not given.
         letters: Names of the tokens; their numbers if not given.
-        length: How far drift is followed, where no words are given.
-        seed: Of the random words.
+        length: How many letters drift is followed for, where no words are given.
+        seed: Seed of the random words.
     """
     check_positive("length", length)
     head = model if isinstance(model, RationalHead) else getattr(model, "rational_head", None)
@@ -70,32 +71,33 @@ def portrait(
     if target is not None and target.letters != tokens:
         raise ValueError(f"against must have one letter for each of the {tokens} tokens; got {target.letters}")
     target = None if target is None else target.minimised()
-    found, refusal = _extracted(model, words)  # checks the words too
-    learned = None if found is None else _learned(model, found, words)
-    machine = target if learned is None else learned
-    separating, compared = None, False
-    if learned is not None and target is not None and _has_labels(model):
-        separating, compared = learned.separating_word(target, skip_ignored=True), True
-    look = _Look(model, head, words, found, length, seed)
+    extraction, refusal = _extracted(model, words)  # checks the words too
+    has_labels = not isinstance(model, RationalHead)
+    learned = None if extraction is None else _labelled(model, extraction, words)
+    compared = learned is not None and target is not None and has_labels
+    separating = None
+    if learned is not None and target is not None and has_labels:
+        separating = learned.separating_word(target, skip_ignored=True)
+    measured = _Measurement(model, head, words, extraction, length, seed)
     return Portrait(
         title=_title(model, head),
         letters=names,
-        eigenvalues=look.eigenvalues(),
-        trajectory=look.trajectory(machine),
-        learned=None if learned is None else _drawn(learned, labels=_has_labels(model)),
+        eigenvalues=measured.eigenvalues(),
+        trajectory=measured.trajectory(target if learned is None else learned),
+        learned=None if learned is None else _drawn(learned, labels=has_labels),
         refusal=refusal,
         target=None if target is None else _drawn(target, labels=True),
         separating_word=None if separating is None else list(separating),
         compared=compared,
-        drift=look.drift(),
-        leak=look.leak(),
-        summary="" if found is None else _summary(found),
+        drift=measured.drift(),
+        leak=measured.leak(),
+        summary="" if extraction is None else _summary(extraction),
     )
 
 
 def _extracted(model: Model, words: Tensor | None) -> tuple[Extraction | None, str]:
-    outputs = _outputs(model)
-    if outputs == 1:
+    """Return the machine that the model is near to, or why there is none."""
+    if not isinstance(model, RationalHead) and model.output_size == 1:
         return None, "the model has one real output: there are no labels, and a series need not be a finite machine"
     try:
         return extract(model, words=words), ""
@@ -103,19 +105,11 @@ def _extracted(model: Model, words: Tensor | None) -> tuple[Extraction | None, s
         return None, str(refusal)
 
 
-def _outputs(model: Model) -> int | None:
-    return None if isinstance(model, RationalHead) else model.output_size
-
-
-def _has_labels(model: Model) -> bool:
-    return not isinstance(model, RationalHead)
-
-
-def _learned(model: Model, found: Extraction, words: Tensor | None) -> MooreMachine:
-    """With the model's labels where it has any."""
-    if found.labelled or isinstance(model, RationalHead):
-        return found.machine
-    return labelled(model, found, words=words if words is not None and len(words) > 1 else None).machine
+def _labelled(model: Model, extraction: Extraction, words: Tensor | None) -> MooreMachine:
+    """Return the extracted machine, with the model's labels where it has any."""
+    if extraction.labelled or isinstance(model, RationalHead):
+        return extraction.machine
+    return labelled(model, extraction, words=words if words is not None and len(words) > 1 else None).machine
 
 
 def _drawn(machine: MooreMachine, *, labels: bool) -> Drawn:
@@ -127,56 +121,66 @@ def _title(model: Model, head: RationalHead) -> str:
     kind = "head" if isinstance(model, RationalHead) else type(model).__name__
     family = type(head.transitions).__name__.removesuffix("Transitions")
     shape = f"{_many(head.state_dim, 'dimension')}, {_many(head.transitions.vocab_size or 0, 'letter')}"
-    dtype = str(head.raw_initial_state.dtype).removeprefix("torch.")
+    dtype = _precision(head)
     return f"{kind}: {family}{', looking back' if isinstance(head, LookbackHead) else ''}, {shape}, {dtype}"
 
 
-def _summary(found: Extraction) -> str:
-    states = _many(found.machine.states, "state")
-    if found.spread == 0:
+def _precision(head: RationalHead) -> str:
+    return str(head.raw_initial_state.dtype).removeprefix("torch.")
+
+
+def _summary(extraction: Extraction) -> str:
+    states = _many(extraction.machine.states, "state")
+    if extraction.spread == 0:
         return f"{states}, exact: what is one state is one point"
-    return f"{states}; what is one state is within {found.spread:.2g}, two are {found.separation:.2g} apart"
+    return f"{states}; what is one state is within {extraction.spread:.2g}, two are {extraction.separation:.2g} apart"
 
 
 def _many(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-class _Look:
-    """A head in float64 with its metric, and as it is with its own precision."""
+class _Measurement:
+    """A head in float64 with its metric, and the head itself in its own precision."""
 
     def __init__(
-        self, model: Model, head: RationalHead, words: Tensor | None, found: Extraction | None, length: int, seed: int
+        self,
+        model: Model,
+        head: RationalHead,
+        words: Tensor | None,
+        extraction: Extraction | None,
+        length: int,
+        seed: int,
     ) -> None:
         self.head = copy.deepcopy(head).cpu().eval().requires_grad_(False)
-        self.view: SeenHead = seen(model, words)
-        if not (self.view.table.isfinite().all() and self.view.start.isfinite().all()):
+        self.exact = observed(model, words)
+        if not self.exact.finite:
             raise ValueError("model must hold finite matrices; some have NaN or infinity")
-        self.letters, self.found, self.length = len(self.view.table), found, length
-        self.contexts = Contexts.free(self.letters) if words is None else Contexts.of(words, self.letters)
-        self.metric = futures(self.view, self.contexts, words)  # (C, D, R)
+        self.letters, self.extraction, self.length = len(self.exact.table), extraction, length
+        self.contexts = Contexts.of(words, self.letters)
+        self.metric = observable_coordinates(self.exact, self.contexts, words)  # (C, D, R)
         self.given = None if words is None else words.long().cpu()
         self.generator = torch.Generator().manual_seed(seed)
 
     def eigenvalues(self) -> list[list[list[float]]]:
-        values = torch.view_as_real(torch.linalg.eigvals(self.view.table))
-        return [[[float(part) for part in value] for value in letter] for letter in values]
+        values: list[list[list[float]]] = torch.view_as_real(torch.linalg.eigvals(self.exact.table)).tolist()
+        return values
 
     def words(self, count: int, length: int) -> Tensor:
-        """Rows ``(B, T)`` of those given, or random ones."""
+        """Return rows ``(B, T)`` of the given words, or random ones."""
         if self.given is not None:
             return self.given[:count, :length]
-        return torch.randint(0, self.letters, (count, length), generator=self.generator)
+        return random_words(self.letters, count, length, self.generator)
 
     def states(self, words: Tensor) -> Tensor:
-        """After every letter, ``(B, T, D)``, as the head computes them, widened to float64."""
+        """Return the states ``(B, T, D)`` after every letter, as the head computes them, widened to float64."""
         states: Tensor = self.head(words)[..., : self.head.state_dim].double()
         return states
 
     def trajectory(self, machine: MooreMachine | None) -> Trajectory:
         word = self.words(1, _WALKED)
-        states = torch.cat([self.view.start[None], self.states(word)[0]])
-        # One map for all contexts: the root of the mean of their forms.
+        states = torch.cat([self.exact.start[None], self.states(word)[0]])
+        # One map for all contexts: the root of the mean of their quadratic forms.
         values, vectors = torch.linalg.eigh((self.metric @ self.metric.mT).mean(0))
         root = vectors * values.clamp_min(0).sqrt()
         points = states @ root
@@ -186,10 +190,10 @@ class _Look:
         plane = torch.zeros(points.shape[1], 2, dtype=points.dtype)
         plane[:, : min(2, len(axes))] = axes[:2].T
         flat = (points - centre) @ plane
-        centres = torch.zeros(0, 2) if self.found is None else (self.representatives() @ root - centre) @ plane
-        numbers = None
-        if machine is not None:
-            numbers = [machine.start, *_numbered(machine).labels(word)[0].tolist()]
+        centres = torch.zeros(0, 2)
+        if self.extraction is not None:
+            centres = (self.extraction.representatives[: self.extraction.sink] @ root - centre) @ plane
+        numbers = None if machine is None else [machine.start, *states_visited(machine, word)[0].tolist()]
         energy = sizes.square()
         return Trajectory(
             word=word[0].tolist(),
@@ -199,46 +203,36 @@ class _Look:
             share=float(energy[:2].sum() / energy.sum()) if energy.sum() > 0 else 1.0,
         )
 
-    def representatives(self) -> Tensor:
-        """``(n, D)``, without the sink's."""
-        assert self.found is not None
-        return self.found.representatives[: self.found.sink]
-
     def leak(self) -> Leak | None:
-        if self.found is None:
+        if self.extraction is None:
             return None
-        states, sink = self.found.representatives, self.found.sink
-        table = torch.tensor(self.found.machine.transitions)
-        mean: list[float | None] = []
-        worst: list[float | None] = []
+        states, sink = self.extraction.representatives, self.extraction.sink
+        table = torch.tensor(self.extraction.machine.transitions)
+        leak = Leak([], [])
         for letter in range(self.letters):
             after = table[:, letter]
             kept = torch.arange(len(states))
             kept = kept[(kept != sink) & (after != sink)] if sink is not None else kept
-            if not len(kept):
-                mean.append(None)
-                worst.append(None)
-                continue
-            gaps = self.distances(states[kept] @ self.view.table[letter].T, after[kept], letter)
-            mean.append(_finite(gaps.mean()))
-            worst.append(_finite(gaps.max()))
-        return Leak(mean, worst)
+            gaps = self.distances(states[kept] @ self.exact.table[letter].T, after[kept], letter)
+            leak.mean.append(_finite(gaps.mean()) if len(kept) else None)
+            leak.worst.append(_finite(gaps.max()) if len(kept) else None)
+        return leak
 
     def distances(self, states: Tensor, numbers: Tensor, letters: Tensor | int) -> Tensor:
-        """From ``(…, D)`` states after ``letters`` to the representatives of ``numbers (…)``."""
-        assert self.found is not None
+        """Return the distances of ``(…, D)`` states after ``letters`` from the representatives of ``numbers (…)``."""
+        assert self.extraction is not None
         context = self.contexts.after[letters]
         out = states.new_empty(states.shape[:-1])
         for each in context.unique().tolist():
             here = (context == each).expand(out.shape)
-            points, right = states[here] @ self.metric[each], self.found.representatives @ self.metric[each]
-            if self.found.up_to_scale:
+            points, right = states[here] @ self.metric[each], self.extraction.representatives @ self.metric[each]
+            if self.extraction.up_to_scale:
                 points, right = (part / part.norm(dim=-1, keepdim=True).clamp_min(1e-300) for part in (points, right))
             out[here] = (points - right[numbers[here]]).norm(dim=-1)
         return out
 
     def drift(self) -> Drift | None:
-        if self.found is None:
+        if self.extraction is None:
             return None
         words = self.words(_WORDS, self.length)
         times = _spaced(words.shape[1])
@@ -251,41 +245,36 @@ class _Look:
             worst=list(map(_finite, gaps.max(0).values)),
             powers={str(letter): list(map(_finite, row)) for letter, row in zip(letters, alone, strict=True)},
             words=len(words),
-            limit=self.found.separation / 2,
-            precision=str(self.head.raw_initial_state.dtype).removeprefix("torch."),
+            limit=self.extraction.separation / 2,
+            precision=_precision(self.head),
         )
 
     def followed(self, words: Tensor) -> Tensor:
-        """Distances ``(B, T)`` after every letter of words."""
-        assert self.found is not None
-        numbers = _numbered(self.found.machine).labels(words)
-        # One by one: the states of all may not fit.
+        """Return the distances ``(B, T)`` after every letter of words."""
+        assert self.extraction is not None
+        numbers = states_visited(self.extraction.machine, words)
+        # Word by word: the states of all may not fit into memory.
         rows = [self.distances(self.states(word[None])[0], row, word) for word, row in zip(words, numbers, strict=True)]
         return torch.stack(rows)
 
     def leaking(self) -> list[int]:
-        """The letters that leak most, of those whose powers stay inside."""
+        """Return the letters that leak most, among those whose powers do not lead to the sink."""
         leak = self.leak()
-        assert self.found is not None
+        assert self.extraction is not None
         assert leak is not None
-        table, inside = self.found.machine.transitions, []
+        table, inside = self.extraction.machine.transitions, []
         for letter in range(self.letters):
-            state = self.found.machine.start
+            state = self.extraction.machine.start
             for _ in range(len(table)):
                 state = int(table[state, letter])
-            if state != self.found.sink:
+            if state != self.extraction.sink:
                 inside.append(letter)
         inside.sort(key=lambda letter: -(leak.worst[letter] or 0.0))
         return sorted(inside[:_MOST_POWERS])
 
 
-def _numbered(machine: MooreMachine) -> MooreMachine:
-    """Whose labels are its states."""
-    return MooreMachine(machine.transitions, np.arange(machine.states), machine.start)
-
-
 def _spaced(length: int) -> Tensor:
-    """Up to ``_LENGTHS`` lengths from 1 to ``length``, evenly spaced by their logarithms."""
+    """Return up to ``_LENGTHS`` lengths from 1 to ``length``, evenly spaced by their logarithms."""
     return torch.tensor(sorted({round(length ** (k / (_LENGTHS - 1))) for k in range(_LENGTHS)}))
 
 

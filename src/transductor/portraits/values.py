@@ -1,4 +1,4 @@
-"""What a portrait holds: plain numbers, so that figures are drawn from a file where torch is not installed."""
+"""What a portrait holds: plain numbers, so that figures can be drawn from a file where torch is not installed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from transductor.results import write_atomically
 
 @dataclass(frozen=True)
 class Drawn:
-    """A finite machine.
+    """A finite machine to draw.
 
     Attributes:
         transitions: ``[state][letter]`` is the next state.
-        labels: Of the states; None where a state has none.  None altogether where the states are not labelled.
+        labels: The label of each state, None where it has none; None instead of a list where no state is labelled.
         start: The state before the first letter.
     """
 
@@ -26,21 +26,21 @@ class Drawn:
 
     @property
     def states(self) -> int:
-        """How many."""
+        """How many states there are."""
         return len(self.transitions)
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """Where the head's state goes on one word, as far as anything read off it shows.
+    """Where the head's state goes on one word, in the coordinates that are read off it.
 
     Attributes:
-        word: Its letters.
+        word: The letters of the word.
         points: ``[time] = [x, y]``, the two principal coordinates, before the first letter and after each; None where
             the state is not finite.
         states: For each point the state of the machine, the learned one or else the target; None without either.
         centres: ``[x, y]`` of the representatives.
-        share: Of the variance that the two coordinates show.
+        share: The share of the variance that the two coordinates show.
     """
 
     word: list[int]
@@ -55,13 +55,13 @@ class Drift:
     """How far the state is from the representative of the state it should be in, in units of a typical state.
 
     Attributes:
-        lengths: After so many letters.
-        median: Of random words.
-        worst: Of random words.
-        powers: For each letter, by its number, of its powers alone.
-        words: How many random words.
+        lengths: After how many letters drift was measured.
+        median: The median over random words.
+        worst: The largest drift of the random words.
+        powers: For each letter, by its number, the drift of its powers.
+        words: How many random words there were.
         limit: Half the distance of two representatives: farther than this, another one may be nearer.
-        precision: In which the states were computed.
+        precision: The precision in which the states were computed.
     """
 
     lengths: list[int]
@@ -86,20 +86,20 @@ class Leak:
 
 @dataclass(frozen=True)
 class Portrait:
-    """A head to look at.
+    """Everything that is drawn of a head.
 
     Attributes:
-        title: What it is.
+        title: What kind of head it is.
         letters: Names of the letters.
         eigenvalues: ``[letter][k] = [real, imaginary]``.
-        trajectory: On one word.
-        learned: The machine that it is near to.
+        trajectory: Where the state goes on one word.
+        learned: The machine that the head is near to.
         refusal: Why there is none.
-        target: The machine it should be.
+        target: The machine the head should be.
         separating_word: A shortest word on which the two differ; None where there is none, or nothing to compare.
         compared: Whether there are two labelled machines to compare.
-        drift: None without a machine.
-        leak: None without a machine.
+        drift: How far states drift; None without a learned machine.
+        leak: How much each letter leaks; None without a learned machine.
         summary: How near the machine is, in words.
     """
 
@@ -122,7 +122,7 @@ class Portrait:
 
 
 def read_portrait(path: str | Path) -> Portrait:
-    """Read what :meth:`Portrait.write` wrote; a file that is none is named."""
+    """Read what :meth:`Portrait.write` wrote; an error names a file that is no portrait."""
     parts: dict[str, Any] = {
         "trajectory": Trajectory, "learned": Drawn, "target": Drawn, "drift": Drift, "leak": Leak,
     }  # fmt: skip
