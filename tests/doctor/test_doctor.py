@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from transductor.bench.workloads import Case, draw
 from transductor.cli import app
-from transductor.doctor import machine, self_check
-from transductor.doctor.machine import Package
+from transductor.doctor import installation, self_check
+from transductor.doctor.installation import Package
 from transductor.kernels.cpu import scan as cpu
 from transductor.recurrence import BACKENDS
 from transductor.results import read_record
@@ -214,14 +214,14 @@ def test_a_known_cause_comes_with_its_remedy(few, monkeypatch):
 
 
 def test_missing_packages_are_no_fault(few, monkeypatch):
-    right = machine.metadata.version
+    right = installation.metadata.version
 
     def version(name):
         if name in ("numba", "python-flint", "aalpy"):
-            raise machine.metadata.PackageNotFoundError(name)
+            raise installation.metadata.PackageNotFoundError(name)
         return right(name)
 
-    monkeypatch.setattr(machine.metadata, "version", version)
+    monkeypatch.setattr(installation.metadata, "version", version)
     monkeypatch.setattr(cpu, "_FOUND", False)
     shown = invoke()
     assert shown.exit_code == 0, shown.output
@@ -237,7 +237,7 @@ def test_what_is_too_old_is_said(few, monkeypatch):
         Package("rich", None, "", "13.9"),
         Package("triton", "3.10", "gpu", "3.6"),
     ]
-    monkeypatch.setattr(machine, "packages", lambda: old)
+    monkeypatch.setattr(installation, "packages", lambda: old)
     shown = invoke()
     assert shown.exit_code == 0
     assert "! torch 2.9.1+cpu is older than 2.11: pip install -U torch" in shown.output
@@ -247,10 +247,10 @@ def test_what_is_too_old_is_said(few, monkeypatch):
 
 def test_run_from_a_folder_of_sources_it_reads_the_project_file(monkeypatch):
     def absent(name):
-        raise machine.metadata.PackageNotFoundError(name)
+        raise installation.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(machine.metadata, "requires", absent)
-    found = {package.name: package for package in machine.packages()}
+    monkeypatch.setattr(installation.metadata, "requires", absent)
+    found = {package.name: package for package in installation.packages()}
     assert found["torch"].extra == ""
     assert found["numba"].extra == "cpu"
     assert found["onnxruntime"].extra == "onnx"

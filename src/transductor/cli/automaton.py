@@ -1,4 +1,4 @@
-"""``transductor automaton``: the workbench on a shell.  numpy is imported inside commands, torch never."""
+"""``transductor automaton``: work with weighted automata; commands import numpy when they run, and never torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transductor.cli.refusals import refusals
+from transductor.cli.options import Alphabet, Weights
+from transductor.cli.sources import SOURCE, automaton_of
+from transductor.cli.terminal import console, print_written, refusals
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,43 +20,23 @@ automaton = typer.Typer(
     help="Weighted automata: show, convert, minimise, compare, learn, decompose, draw.", no_args_is_help=True
 )
 
-_SOURCE = "A file (.json .att .txt .fst .dot .jff), regex:PATTERN, mso:FORMULA, wmso:FORMULA, or a name: see `list`."
-Source = Annotated[str, typer.Argument(help=_SOURCE, show_default=False)]
-Alphabet = Annotated[
-    str | None, typer.Option("--alphabet", "-a", help="The letters of an expression: ab, or with blanks: 'a b #'.")
-]
-Weights = Annotated[
-    str | None, typer.Option("--weights", "-w", help="Weights of an AT&T file: rational, float, boolean, min_plus, …")
-]
+Source = Annotated[str, typer.Argument(help=SOURCE, show_default=False)]
 Result = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write here instead of printing; the suffix is the format.")
 ]
 
 
-def _opened(source: str, alphabet: str | None, weights: str | None) -> WeightedAutomaton:
-    from transductor.automata.sources import automaton_from
-
-    letters = None if alphabet is None else (alphabet.split() if " " in alphabet else list(alphabet))
-    return automaton_from(source, letters, **({} if weights is None else {"weights": weights}))
-
-
-def _written(machine: WeightedAutomaton, output: Path | None) -> None:
+def _print_or_write(machine: WeightedAutomaton, output: Path | None) -> None:
     from transductor.automata.formats import write
 
     if output is None:
-        _console().print(_table(machine))
+        console(highlight=False).print(_table(machine))
     else:
-        typer.echo(f"written: {write(machine, output)}")
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    return Console(highlight=False)
+        print_written(write(machine, output))
 
 
 def _table(machine: WeightedAutomaton) -> Table:
-    """States, and the arcs out of each."""
+    """Return a table of the states and the arcs out of each."""
     from rich.table import Table
 
     from transductor.automata.formats.labels import letter_label, weight_label
@@ -80,7 +62,7 @@ def _table(machine: WeightedAutomaton) -> Table:
 
 @automaton.command("list")
 def list_machines() -> None:
-    """The named machines."""
+    """List the named machines."""
     from rich.table import Table
 
     from transductor.automata.library import machines
@@ -89,7 +71,7 @@ def list_machines() -> None:
     for each in machines():
         letters = " ".join(map(str, each.automaton.alphabet[:6])) + (" …" if len(each.automaton.alphabet) > 6 else "")
         table.add_row(each.name, str(each.automaton.dim), letters, each.summary)
-    _console().print(table)
+    console(highlight=False).print(table)
 
 
 @automaton.command()
@@ -99,24 +81,24 @@ def show(
     alphabet: Alphabet = None,
     weights: Weights = None,
 ) -> None:
-    """States and arcs; the weights of words; what is known of the series or language."""
+    """Print states and arcs, the weights of words, and what is known of the series or language."""
     with refusals():
-        machine = _opened(source, alphabet, weights)
-        console = _console()
+        machine = automaton_of(source, alphabet, weights)
+        shown = console(highlight=False)
         if machine.dim <= 60:
-            console.print(_table(machine))
+            shown.print(_table(machine))
         else:
-            console.print(f"{machine.dim} states, {len(machine.alphabet)} letters, {machine.weights.name} weights")
-        console.print(_facts(machine))
+            shown.print(f"{machine.dim} states, {len(machine.alphabet)} letters, {machine.weights.name} weights")
+        shown.print(_facts(machine))
         for word in words or ():
-            console.print(f"{word!r}: {machine(_letters(machine, word))}")
+            shown.print(f"{word!r}: {machine(_letters(machine, word))}")
 
 
 def _letters(machine: WeightedAutomaton, word: str) -> list[Any]:
-    """A word of the command line: characters, or names between blanks; numbers where the letters are numbers."""
+    """Read a word of the command line: characters, or names between blanks; numbers where the letters are numbers."""
     names = {str(letter): letter for letter in machine.alphabet}
-    given = word.split() if " " in word or any(len(name) > 1 for name in names) else list(word)
-    return [names.get(name, name) for name in given]
+    spelled = word.split() if " " in word or any(len(name) > 1 for name in names) else list(word)
+    return [names.get(name, name) for name in spelled]
 
 
 def _facts(machine: WeightedAutomaton) -> str:
@@ -132,8 +114,7 @@ def _facts(machine: WeightedAutomaton) -> str:
         word = shortest_word(dfa)
         if word is None:
             return "the empty language"
-        found = is_aperiodic(dfa)
-        star_free = "star-free" if found.aperiodic else "not star-free: it counts modulo a number"
+        star_free = "star-free" if is_aperiodic(dfa).aperiodic else "not star-free: it counts modulo a number"
         return f"minimal DFA: {dfa.states} states; shortest word: {' '.join(map(str, word)) or 'ε'}; {star_free}"
     if name in ("rational", "float"):
         return f"rank of the Hankel matrix: {rank(machine)}" + (" (exact)" if name == "rational" else "")
@@ -147,35 +128,31 @@ def convert(source: Source, output: Annotated[Path, typer.Argument(help="The new
             ) -> None:  # fmt: skip
     """Write an automaton in another format."""
     with refusals():
-        machine = _opened(source, alphabet, weights)
-        _written(machine if over is None else machine.over(over), output)
+        machine = automaton_of(source, alphabet, weights)
+        _print_or_write(machine if over is None else machine.over(over), output)
 
 
 @automaton.command()
 def minimise(source: Source, output: Result = None, alphabet: Alphabet = None, weights: Weights = None) -> None:
-    """The same series with as few states as possible; exact over the rationals."""
+    """Find an automaton of the same series with as few states as possible; exact over the rationals."""
     from transductor.automata.reduction import reduced
 
     with refusals():
-        machine = _opened(source, alphabet, weights)
-        found = reduced(machine)
-        _written(found.automaton, output)
-        how = "exact" if found.exact else f"tolerance {found.tolerance:.0e}, dropped at most {found.residual:.1e}"
-        typer.echo(f"{machine.dim} states before, {found.automaton.dim} after ({how})")
+        machine = automaton_of(source, alphabet, weights)
+        smallest = reduced(machine)
+        _print_or_write(smallest.automaton, output)
+        dropped = f"tolerance {smallest.tolerance:.0e}, dropped at most {smallest.residual:.1e}"
+        how = "exact" if smallest.exact else dropped
+        typer.echo(f"{machine.dim} states before, {smallest.automaton.dim} after ({how})")
 
 
 @automaton.command()
-def equivalent(
-    first: Source,
-    second: Source,
-    alphabet: Alphabet = None,
-    weights: Weights = None,
-) -> None:
-    """Whether two automata have the same series: exit status 0 if so, 1 with a shortest word if not."""
+def equivalent(first: Source, second: Source, alphabet: Alphabet = None, weights: Weights = None) -> None:
+    """Decide whether two automata have the same series: exit status 0 if so, 1 with a shortest word if not."""
     from transductor.automata.reduction import equivalent as compared
 
     with refusals():
-        verdict = compared(_opened(first, alphabet, weights), _opened(second, alphabet, weights))
+        verdict = compared(automaton_of(first, alphabet, weights), automaton_of(second, alphabet, weights))
     if verdict.equal:
         evidence = "proved" if verdict.exact else f"up to tolerance {verdict.tolerance:.0e}"
         typer.echo(f"equal ({evidence}; {verdict.checked} words decide)")
@@ -201,9 +178,9 @@ def learn(
         lines = sample.read_text(encoding="utf-8").splitlines()
         blanks = any(" " in line.strip() for line in lines)
         strings = [tuple(line.split()) if blanks else tuple(line.strip()) for line in lines]
-        found = learned_from_sample(strings, statistics=statistics, rank=rank)  # type: ignore[arg-type]
-        _written(found.automaton, output)
-    typer.echo(f"{len(strings):,} strings; rank {found.rank}; relative residual on the block {found.residual:.1e}")
+        learned = learned_from_sample(strings, statistics=statistics, rank=rank)  # type: ignore[arg-type]
+        _print_or_write(learned.automaton, output)
+    typer.echo(f"{len(strings):,} strings; rank {learned.rank}; relative residual on the block {learned.residual:.1e}")
 
 
 @automaton.command()
@@ -213,18 +190,18 @@ def decompose(
     weights: Weights = None,
     picture: Annotated[Path | None, typer.Option(help="Draw the levels here (.png, .svg, .pdf).")] = None,
 ) -> None:
-    """Krohn–Rhodes: a cascade of permutation and reset components, verified by product reachability."""
+    """Decompose by Krohn–Rhodes into a cascade of permutations and resets, verified by product reachability."""
     from transductor.automata.decomposition.krohn_rhodes import decomposed, draw, report, verify
     from transductor.automata.sources import language_of
 
     with refusals():
-        dfa = language_of(_opened(source, alphabet, weights))
+        dfa = language_of(automaton_of(source, alphabet, weights))
         cascade = decomposed(dfa)
         typer.echo(report(cascade))
         certificate = verify(cascade, dfa)
         typer.echo(str(certificate))
         if picture is not None:
-            typer.echo(f"written: {draw(cascade, picture)}")
+            print_written(draw(cascade, picture))
     if not certificate.holds:
         raise typer.Exit(1)
 
@@ -241,4 +218,4 @@ def draw_automaton(
     from transductor.automata.drawing import draw
 
     with refusals():
-        typer.echo(f"written: {draw(_opened(source, alphabet, weights), output, force=force)}")
+        print_written(draw(automaton_of(source, alphabet, weights), output, force=force))

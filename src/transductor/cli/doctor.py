@@ -1,26 +1,27 @@
-"""``transductor doctor``: what is here, what can run, and whether it computes what it should."""
+"""``transductor doctor``: what is installed, what can run here, and whether it computes what it should."""
 
 from __future__ import annotations
 
-import os
 import sys
 import time
+from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transductor.cli.refusals import refusals
+from transductor.cli.terminal import console, interruptions, print_written, refusal, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.table import Table
 
-    from transductor.doctor.machine import Package
+    from transductor.doctor.installation import Package
     from transductor.doctor.self_check import Check
 
-_SHOWN = 5
+_MOST_FAULTS = 5
 _REMEDIES = {
     "C compiler": "Triton compiles a launcher in C: install gcc, or name a compiler in the variable CC",
     "out of memory": "the device is full: free it, or hide it with CUDA_VISIBLE_DEVICES",
@@ -33,61 +34,51 @@ _REPORT = "a wrong kernel is a bug: report it with the file of --json; until the
 def doctor(
     compiled: Annotated[bool, typer.Option("--compile", help="Also torch.compile a small model: a minute.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write everything here, for a bug report.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the numbers drawn; fresh ones without it.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the numbers drawn; fresh ones without it.")] = None,
 ) -> None:
     """Check this installation: versions, devices, and every kernel, forward and backward, against float64."""
     try:
         import torch  # noqa: F401
     except Exception as error:  # a build that does not fit the machine fails in many ways
-        typer.echo(f"error: torch cannot be imported: {error}", err=True)
-        raise typer.Exit(1) from None
-    from dataclasses import asdict
-
-    from rich.console import Console
-
-    from transductor.doctor.machine import advice, devices, packages, processors, scans
+        raise refusal(f"torch cannot be imported: {error}", status=1) from None
+    from transductor.doctor.installation import advice, devices, packages, processors, scans
     from transductor.doctor.self_check import run_self_check
     from transductor.results import Record
 
-    # Wide where nobody watches: a table in a log file must not be squeezed into 80 columns.
-    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160)
-    installed, machines, found = packages(), processors(), scans()
-    console.print(_packages(installed))
-    console.print(_machines(machines, found))
+    shown = console(160)
+    installed, hardware, backends = packages(), processors(), scans()
+    shown.print(_packages(installed))
+    shown.print(_processors(hardware, backends))
     seed = time.time_ns() % (1 << 31) if seed is None else seed
     begin = time.perf_counter()
-    try:
-        with console.status("checking") as status:
-            checks = run_self_check(
-                devices(),
-                compiled=compiled,
-                seed=seed,
-                on_check=lambda name, done, total: status.update(f"checking {name} ({done + 1} of {total})"),
-            )
-    except KeyboardInterrupt:
-        console.print("interrupted")
-        raise typer.Exit(130) from None
-    console.print(_verdicts(checks))
-    for line in advice(installed, found):
-        console.print(f"! {line}", highlight=False, markup=False, soft_wrap=True)
+    with interruptions(lambda: "interrupted"), shown.status("checking") as status:
+        checks = run_self_check(
+            devices(),
+            compiled=compiled,
+            seed=seed,
+            on_check=lambda name, done, total: status.update(f"checking {name} ({done + 1} of {total})"),
+        )
+    shown.print(_verdicts(checks))
+    for line in advice(installed, backends):
+        shown.print(f"! {line}", highlight=False, markup=False, soft_wrap=True)
     faults = [check for check in checks if check.fault]
-    for line in _named(faults):
-        console.print(line, highlight=False, markup=False, soft_wrap=True, style="bold red")
+    for line in _explained(faults):
+        shown.print(line, highlight=False, markup=False, soft_wrap=True, style="bold red")
     if json is not None:
         measurements = {
             "packages": [asdict(package) for package in installed],
-            "devices": machines,
-            "scans": found,
+            "devices": hardware,
+            "scans": backends,
             "checks": [_plain(check) for check in checks],
-            "advice": advice(installed, found),
+            "advice": advice(installed, backends),
         }
         with refusals():
             written = Record("doctor", {"seed": seed, "compile": compiled}, measurements).write(json)
-        console.print(f"written: {written}", soft_wrap=True, highlight=False)
+        print_written(written)
     if faults:
         raise typer.Exit(1)
     took = time.perf_counter() - begin
-    console.print(f"✓ everything that can run here is right ({len(checks)} checks, {took:.0f} s)", highlight=False)
+    shown.print(f"✓ everything that can run here is right ({len(checks)} checks, {took:.0f} s)", highlight=False)
 
 
 def _packages(installed: Sequence[Package]) -> Table:
@@ -110,22 +101,22 @@ def _packages(installed: Sequence[Package]) -> Table:
     return table
 
 
-def _machines(machines: Sequence[dict[str, Any]], found: Sequence[dict[str, Any]]) -> Table:
+def _processors(hardware: Sequence[dict[str, Any]], backends: Sequence[dict[str, Any]]) -> Table:
     from rich.table import Table
 
     table = Table(title="Devices, and the backends of the scan", title_justify="left")
     for column in ("device", "", ""):
         table.add_column(column, overflow="fold")
-    for machine in machines:
-        table.add_row(machine["device"], machine["name"], machine["details"])
-        for each in found:
-            if each["device"] == machine["device"]:
-                table.add_row("", f"{'✓' if each['usable'] else '–'} {each['backend']}", each["reason"])
+    for processor in hardware:
+        table.add_row(processor["device"], processor["name"], processor["details"])
+        for backend in backends:
+            if backend["device"] == processor["device"]:
+                table.add_row("", f"{'✓' if backend['usable'] else '–'} {backend['backend']}", backend["reason"])
     return table
 
 
 def _verdicts(checks: Sequence[Check]) -> Table:
-    """A line for each subject, device and precision: how many sizes, and what came closest to its limit."""
+    """Return a line for each subject, device and precision: how many sizes, and what came closest to its limit."""
     from rich.table import Table
 
     table = Table(title="Checked against float64, forward and backward", title_justify="left")
@@ -151,24 +142,21 @@ def _verdicts(checks: Sequence[Check]) -> Table:
     return table
 
 
-def _named(faults: Sequence[Check]) -> list[str]:
-    """What is wrong, where, and what to do about it."""
+def _explained(faults: Sequence[Check]) -> list[str]:
+    """Say what is wrong, where, and what to do about it."""
     lines = []
     for subject, device in dict.fromkeys((fault.subject, fault.device) for fault in faults):
         group = [fault for fault in faults if (fault.subject, fault.device) == (subject, device)]
-        lines += [f"✗ {subject} on {device} is wrong at {fault.case}: {fault.fault}" for fault in group[:_SHOWN]]
-        if len(group) > _SHOWN:
-            lines.append(f"  and at {len(group) - _SHOWN} other sizes")
+        lines += [f"✗ {subject} on {device} is wrong at {fault.case}: {fault.fault}" for fault in group[:_MOST_FAULTS]]
+        if len(group) > _MOST_FAULTS:
+            lines.append(f"  and at {len(group) - _MOST_FAULTS} other sizes")
         known = [remedy for sign, remedy in _REMEDIES.items() if any(sign in fault.fault for fault in group)]
         lines += [f"  {remedy}" for remedy in known or [_REPORT]]
     return lines
 
 
 def _plain(check: Check) -> dict[str, Any]:
-    """For JSON, which has no NaN."""
-    from dataclasses import asdict
-    from math import isfinite
-
+    """Return a check for JSON, which has no NaN."""
     return {
         name: None if isinstance(value, float) and not isfinite(value) else value
         for name, value in asdict(check).items()

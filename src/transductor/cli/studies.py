@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transductor.cli.refusals import chosen_device, refusals
+from transductor.cli.options import chosen_device
+from transductor.cli.terminal import console, interruptions, print_written, progress, refusals
 
 if TYPE_CHECKING:
     from transductor.studies import Study
@@ -20,11 +21,11 @@ _LATENCY = "latency"
 
 def reproduce(
     studies: Annotated[
-        list[str] | None, typer.Argument(help="Names; all that train without any. latency times the scan.")
+        list[str] | None, typer.Argument(help="Names; without any, all that train. latency times the scan.")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many, from 0.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from 0.")] = 5,
     quick: Annotated[
-        bool, typer.Option("--quick", help="One seed, everything short: minutes, to see that all runs.")
+        bool, typer.Option("--quick", help="One seed, everything short: minutes, a check that everything runs.")
     ] = False,
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 for as many as there are cores.")] = 0,
     backend: Annotated[str, typer.Option(help="loky (this machine), dask or ray.")] = "loky",
@@ -37,15 +38,7 @@ def reproduce(
     from concurrent.futures import BrokenExecutor
 
     import joblib
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, TextColumn
     from rich.table import Column
 
     from transductor.studies.reproduction import Job, pending
@@ -53,7 +46,7 @@ def reproduce(
     from transductor.studies.running import DamagedRecordWarning
     from transductor.training import TrainingError
 
-    console = Console()
+    shown = console()
     with refusals(TrainingError, BrokenExecutor), warnings.catch_warnings():
         device = chosen_device(device)
         chosen = _studies(studies, seeds, quick)
@@ -62,35 +55,23 @@ def reproduce(
             warnings.simplefilter("always")
             left, done = pending(chosen, output, together=device != "cpu")
         for warning in damaged:
-            console.print(f"warning: {warning.message}", soft_wrap=True, markup=False)
-        # Said once is enough; what is damaged of an unfinished run is still to be found.
+            shown.print(f"warning: {warning.message}", soft_wrap=True, markup=False)
+        # These damaged records were named above; those of unfinished runs are still to come.
         warnings.filterwarnings("ignore", message=".*the run is done again", category=DamagedRecordWarning)
-        console.print(
+        shown.print(
             f"{done} runs are there already, {sum(len(job.seeds) for job in left)} are to be done", highlight=False
         )
-        columns = (
-            BarColumn(20),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            # What is left of the line: times must not give way to a long name.
-            TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
-        )
-        try:
-            with Progress(*columns, console=console, expand=True) as progress:
-                bar = progress.add_task("", total=len(left))
+        # The name takes what is left of the line, so that a long one does not hide the times.
+        name = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+        columns = BarColumn(20), "count", "elapsed", "remaining", name
+        advice = f"interrupted; what was done is in {output}, and the same command goes on from there"
+        with interruptions(lambda: advice), progress(*columns, console=shown, expand=True) as bars:
+            bar = bars.add_task("", total=len(left))
 
-                def on_job(job: Job, count: int, total: int) -> None:
-                    progress.update(bar, completed=count, total=total, description=f"done: {job.name}")
+            def on_job(job: Job, count: int, total: int) -> None:
+                bars.update(bar, completed=count, total=total, description=f"done: {job.name}")
 
-                run(chosen, output, jobs=workers, backend=backend, device=device, on_job=on_job)
-        except KeyboardInterrupt:
-            console.print(
-                f"interrupted; what was done is in {output}, and the same command goes on from there",
-                soft_wrap=True,
-                markup=False,
-            )
-            raise typer.Exit(130) from None
+            run(chosen, output, jobs=workers, backend=backend, device=device, on_job=on_job)
         if _LATENCY in (studies or ()):
             _latency(output, device, quick)
     if chosen:
@@ -110,7 +91,7 @@ def report(
         written = study_report(folder, output or folder)
         if not written:
             raise ValueError(f"there are no records in {folder}")
-    typer.echo("written: " + ", ".join(map(str, written)))
+    print_written(*written)
 
 
 def _studies(names: list[str] | None, seeds: int, quick: bool) -> list[Study]:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transductor.cli.refusals import refusals
+from transductor.cli.options import TorchDevice
+from transductor.cli.terminal import interruptions, print_written, progress, refusals
 
 if TYPE_CHECKING:
     import torch
@@ -38,22 +39,22 @@ def train(
     held_out: Annotated[float, typer.Option(min=0, max=0.9, help="Fraction of the data set aside.")] = 0.1,
     model: Annotated[str, typer.Option(help="transductor, transformer, lstm or linear_rnn.")] = "transductor",
     family: Annotated[str, typer.Option(help="Family of the head's matrices.")] = "orthogonal",
-    state_dim: Annotated[int, typer.Option(min=1, help="States of the head.")] = 16,
-    width: Annotated[int, typer.Option(min=1, help="Of the stream.")] = 64,
+    state_dim: Annotated[int, typer.Option(min=1, help="State dimension of the head.")] = 16,
+    width: Annotated[int, typer.Option(min=1, help="Width of the stream.")] = 64,
     layers: Annotated[int, typer.Option(min=1)] = 2,
     attention_heads: Annotated[int, typer.Option(min=1)] = 4,
     steps: Annotated[int, typer.Option(min=1)] = 1500,
     batch_size: Annotated[int, typer.Option(min=1)] = 64,
-    length: Annotated[int, typer.Option(min=1, help="Of a task's sequences.")] = 50,
+    length: Annotated[int, typer.Option(min=1, help="Length of a task's sequences.")] = 50,
     learning_rate: Annotated[float, typer.Option()] = 5e-3,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between two written states.")] = 100,
-    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    device: TorchDevice = "cpu",
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write events for TensorBoard too.")] = False,
     distributed: Annotated[
         str | None, typer.Option(help="Under torchrun: ddp (a copy per rank) or fsdp2 (parameters split).")
     ] = None,
-    rank_timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for a rank that is silent.")] = 45.0,
+    rank_timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for a silent rank.")] = 45.0,
 ) -> None:
     """Train a model; the same command again goes on where an interrupted run stopped."""
     import torch
@@ -78,30 +79,30 @@ def train(
         built = _model(model, source, family, state_dim, width, layers, attention_heads)
         if (output / "training.json").exists():
             trainer = kind.resumed(output, device=own_device, **options)
-            given = {"data": source, "settings": settings, "model": built.config}
-            found = {"data": trainer.source, "settings": trainer.settings, "model": trainer.model.config}
-            if other := [name for name in given if given[name] != found[name]]:
+            asked = {"data": source, "settings": settings, "model": built.config}
+            saved = {"data": trainer.source, "settings": trainer.settings, "model": trainer.model.config}
+            if other := [name for name in asked if asked[name] != saved[name]]:
                 raise ValueError(f"{output} holds another run: its {' and '.join(other)} differ from those given")
             if trainer.leads:
                 typer.echo(f"going on from step {trainer.step:,}")
         else:
             trainer = kind(built.to(own_device), source, settings, **options)
         _run(trainer, output, checkpoint_every, tensorboard)
-        whole = trainer.whole_model()
+        trained = trainer.whole_model()
         if not trainer.leads:
             return
-        save(whole, output / "model")
+        save(trained, output / "model")
         if isinstance(source, FileData):
             _write_data(source, output / "model")
-            _report(whole, source)
-    typer.echo(f"written: {output / 'model'}")
+            _print_scores(trained, source)
+    print_written(output / "model")
 
 
 @contextmanager
 def _trainers(
     distributed: str | None, device: str, timeout: float
 ) -> Iterator[tuple[type[Trainer], str | torch.device, dict[str, Any]]]:
-    """Which trainer to build, where, and with what: alone, or one of the ranks that torchrun has started."""
+    """Yield the trainer's class, its device and its options: alone, or one of the ranks that torchrun has started."""
     from transductor.checks import one_of
     from transductor.training import Trainer
 
@@ -142,35 +143,29 @@ def _model(
 
 
 def _run(trainer: Any, folder: Path, checkpoint_every: int, tensorboard: bool) -> None:
-    """All steps that are left, with a live bar."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.4f}  accuracy {task.fields[accuracy]:6.1%}"),
-        TextColumn("{task.fields[rate]:,.0f} tokens/s"),
-        TimeRemainingColumn(),
-    )
+    """Take all steps that are left, with a live bar."""
+    loss = "loss {task.fields[loss]:.4f}  accuracy {task.fields[accuracy]:6.1%}"
+    columns = "bar", "count", loss, "{task.fields[rate]:,.0f} tokens/s", "remaining"
     writer = _tensorboard(folder) if tensorboard and trainer.leads else None
+
+    def where() -> str:
+        return f"interrupted at step {trainer.step:,}; the same command goes on from the last written state"
+
     try:
-        with Progress(*columns, disable=not trainer.leads) as progress:
-            bar = progress.add_task(
+        with interruptions(where), progress(*columns, disable=not trainer.leads) as shown:
+            bar = shown.add_task(
                 "", total=trainer.settings.steps, completed=trainer.step, loss=0.0, accuracy=0.0, rate=0.0
             )
             began = time.perf_counter()
 
             def on_step(point: Any) -> None:
                 rate = trainer.tokens_read / (time.perf_counter() - began)
-                progress.update(bar, completed=point.step, loss=point.loss, accuracy=point.accuracy, rate=rate)
+                shown.update(bar, completed=point.step, loss=point.loss, accuracy=point.accuracy, rate=rate)
                 if writer is not None:
                     writer.add_scalar("loss", point.loss, point.step)
                     writer.add_scalar("accuracy", point.accuracy, point.step)
 
             trainer.run(on_step, folder=folder, checkpoint_every=checkpoint_every)
-    except KeyboardInterrupt:
-        typer.echo(f"interrupted at step {trainer.step:,}; the same command goes on from the last written state")
-        raise typer.Exit(130) from None
     finally:
         if writer is not None:
             writer.close()
@@ -206,42 +201,44 @@ def _read_model(folder: Path, device: str = "cpu") -> tuple[SequenceModel[Any], 
     return model, data
 
 
-def _report(model: SequenceModel[Any], source: FileData) -> None:
+def _print_scores(model: SequenceModel[Any], source: FileData) -> None:
     from transductor.training import score
 
     for part in ("training", "validation") if source.held_out else ("training",):
         data, examples = replace(source, part=part).read()
-        typer.echo(f"{part}: {_words(data, score(model, data, examples))}")
+        typer.echo(f"{part}: {_described(data, score(model, data, examples))}")
 
 
-def _words(data: FileData, found: Score) -> str:
+def _described(data: FileData, result: Score) -> str:
     if data.real:
-        return f"root mean square error {found.loss**0.5:.6g} ({found.count:,} sequences)"
-    shares = f"{found.positions:.2%} of {found.count:,} labels right, {found.sequences:.2%} of sequences whole"
-    return shares + (f", perplexity {found.perplexity:.4g}" if data.goal == "next_token" else "")
+        return f"root mean square error {result.loss**0.5:.6g} ({result.count:,} sequences)"
+    shares = (
+        f"{result.positions:.2%} of {result.count:,} labels right, {result.sequences:.2%} of complete sequences right"
+    )
+    return shares + (f", perplexity {result.perplexity:.4g}" if data.goal == "next_token" else "")
 
 
 def evaluate(
     model: Annotated[Path, typer.Argument(help="The folder model/ of a run.")],
     data: Annotated[Path, typer.Option(help=_DATA)],
     labels: Annotated[Path | None, typer.Option(help="The labels, line by line beside --data.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    device: TorchDevice = "cpu",
 ) -> None:
     """Judge a trained model on other data of the same goal."""
     from transductor.training import score
 
     with refusals():
         net, trained = _read_model(model, device)
-        given = replace(
+        source = replace(
             trained, path=str(data), labels=None if labels is None else str(labels), sha256="", held_out=0.0
         )
-        named, examples = given.read()
-        typer.echo(_words(named, score(net, named, examples)))
+        named, examples = source.read()
+        typer.echo(_described(named, score(net, named, examples)))
 
 
 def predict(
     model: Annotated[Path, typer.Argument(help="The folder model/ of a run.")],
-    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    device: TorchDevice = "cpu",
     batch_size: Annotated[int, typer.Option(min=1)] = 64,
 ) -> None:
     """Read sequences from standard input, one per line; print a label, the labels, a number or the next token."""

@@ -1,4 +1,4 @@
-"""``transductor export``: a saved model as an ONNX file or a ``torch.export`` program."""
+"""``transductor info`` and ``transductor export``: a saved model described, and written for other runtimes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,31 @@ from typing import Annotated
 
 import typer
 
-from transductor.cli.refusals import refusals
+from transductor.cli.options import SavedModel
+from transductor.cli.terminal import console, print_written, refusal, refusals
+
+
+def info(
+    model: Annotated[Path, typer.Argument(help="A folder written by transductor.save.")],
+    config: Annotated[bool, typer.Option("--config", help="Print the configuration as JSON too.")] = False,
+) -> None:
+    """Print a model card: parameters, families, laws as measured now, cost of one step."""
+    from transductor.configuration import to_json
+    from transductor.model import CheckpointError, load
+    from transductor.model.card import model_card
+    from transductor.report import card_view
+
+    try:
+        card = model_card(load(model))
+    except CheckpointError as error:
+        raise refusal(error, status=1) from None
+    console().print(card_view(card))
+    if config:
+        typer.echo(to_json(card.config))
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="A folder written by transductor.save.", show_default=False)],
+    model: SavedModel,
     output: Annotated[
         Path, typer.Argument(help="OUT.onnx (any runtime) or OUT.pt2 (torch.export).", show_default=False)
     ],
@@ -38,8 +58,8 @@ def export(
         else:
             if backend is not None:
                 raise ValueError("--backend is for .pt2: in ONNX the scan is ONNX's own")
-            found = export_onnx(load(model), output, mask=mask, streaming=streaming)
-            written = found.path
-            typer.echo(f"in:  {', '.join(found.inputs)}\nout: {', '.join(found.outputs)}")
-            typer.echo(str(found.certificate or "not compared: onnxruntime is not installed"))
-    typer.echo(f"written: {written}")
+            exported = export_onnx(load(model), output, mask=mask, streaming=streaming)
+            written = exported.path
+            typer.echo(f"in:  {', '.join(exported.inputs)}\nout: {', '.join(exported.outputs)}")
+            typer.echo(str(exported.certificate or "not compared: onnxruntime is not installed"))
+    print_written(written)

@@ -1,0 +1,96 @@
+"""``transductor bench``: speed and memory on this machine, beside the peers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from transductor.cli.options import chosen_device
+from transductor.cli.terminal import console, interruptions, print_written, progress, refusal
+
+if TYPE_CHECKING:
+    from transductor.results import Record
+
+bench = typer.Typer(help="Measure speed and memory on this machine, beside the peers.", no_args_is_help=True)
+
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Output = Annotated[Path | None, typer.Option(help="Folder for record and figure (--quick: runs/bench).")]
+_WIDTH_IN_A_FILE = 220
+
+
+@bench.command("scan")
+def bench_scan(
+    device: Device = "auto",
+    quick: Annotated[bool, typer.Option("--quick", help="A tiny sweep: a quick check that everything runs.")] = False,
+    output: Output = None,
+    only: Annotated[list[str] | None, typer.Option(help="lengths (beside peers) or shapes (ours alone).")] = None,
+) -> None:
+    """Time the scan beside its peers: correctness first, then latency, distance to the floor, memory."""
+    from transductor.bench import LatencyStudy, WrongResult, run_latency
+    from transductor.bench.latency import PARTS
+    from transductor.report import latency_figure, latency_tables
+
+    parts = _parts(only, PARTS)
+    device = chosen_device(device)
+    study = replace(LatencyStudy.small() if quick else LatencyStudy.for_device(device), parts=parts)
+    folder = _folder(output, quick)
+
+    def keep(record: Record) -> Path:
+        return record.write(folder / f"{record.name}.json")
+
+    try:
+        with interruptions(lambda: f"interrupted; what was measured is in {folder}"), _stages() as on_cell:
+            record = run_latency(study, device, on_cell, keep=keep)
+    except WrongResult as error:
+        raise refusal(f"{error}; nothing is written", status=1) from None
+    written = keep(record)
+    console(_WIDTH_IN_A_FILE).print(latency_tables(record))
+    print_written(written, latency_figure(record, folder / f"{record.name}.png"))
+
+
+@bench.command("model")
+def bench_model(
+    device: Device = "auto",
+    quick: Annotated[bool, typer.Option("--quick", help="A miniature: seconds, nothing compiled.")] = False,
+    output: Output = None,
+    only: Annotated[list[str] | None, typer.Option(help="training or decoding.")] = None,
+) -> None:
+    """Time a training step and decoding of a Rational Transductor beside the same Transformer without the head."""
+    from transductor.bench import ModelCostStudy, run_model_cost
+    from transductor.bench.model_cost import PARTS
+    from transductor.report import model_cost_tables
+
+    parts = _parts(only, PARTS)
+    device = chosen_device(device)
+    study = ModelCostStudy.small() if quick else ModelCostStudy.for_device(device)
+    with interruptions(lambda: "interrupted; nothing was written"), _stages() as on_stage:
+        records = run_model_cost(study, device, on_stage, parts)
+    written = [record.write(_folder(output, quick) / f"{record.name}.json") for record in records]
+    console(_WIDTH_IN_A_FILE).print(model_cost_tables(*records))
+    print_written(*written)
+
+
+def _parts(only: list[str] | None, allowed: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what ``--only`` asks for, in the order of ``allowed``; everything without it."""
+    if not set(only or ()) <= set(allowed):
+        raise typer.BadParameter(
+            f"must be one of {', '.join(allowed)}; got {', '.join(only or ())}", param_hint="--only"
+        )
+    return tuple(part for part in allowed if not only or part in only)
+
+
+def _folder(output: Path | None, quick: bool) -> Path:
+    return output or Path("runs/bench" if quick else "benchmarks/results")
+
+
+@contextmanager
+def _stages() -> Iterator[Callable[[str, int, int], None]]:
+    """Show a progress bar and yield the function that moves it."""
+    with progress("bar", "count", "elapsed", "{task.description}", console=console(_WIDTH_IN_A_FILE)) as shown:
+        bar = shown.add_task("", total=None)
+        yield lambda description, done, total: shown.update(bar, description=description, completed=done, total=total)

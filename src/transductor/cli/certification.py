@@ -1,0 +1,84 @@
+"""``transductor certify``: whether a model agrees with an automaton, with the certificate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from transductor.cli.options import Alphabet, Weights
+from transductor.cli.sources import SOURCE_OR_TASK, As, abridged, automaton_or_machine
+from transductor.cli.terminal import print_written, refusals
+
+if TYPE_CHECKING:
+    from transductor.certification import AgreementCertificate
+
+
+def certify(
+    model: Annotated[Path | None, typer.Argument(help="A folder written by transductor.save.")] = None,
+    against: Annotated[str | None, typer.Option(help=SOURCE_OR_TASK)] = None,
+    domain: Annotated[str | None, typer.Option(help="The words that can occur, closed under prefixes.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the certificate here, as JSON.")] = None,
+    horizon: Annotated[int, typer.Option(min=1, help="The longest words asked about without a proof for all.")] = 10**6,
+    tolerance: Annotated[
+        float, typer.Option(help="Error allowed for a series, relative to the sum over all paths.")
+    ] = 0.0,
+    as_: As = "auto",
+    alphabet: Alphabet = None,
+    weights: Weights = None,
+    check: Annotated[Path | None, typer.Option(help="Instead: a certificate to compute again.")] = None,
+    checked: Annotated[Path | None, typer.Option("--model", help="With --check: it must be about this model.")] = None,
+) -> None:
+    """Does a model agree with an automaton?  Exit status 0: it is proved or holds; 1: refuted; 2: no answer."""
+    from transductor.certification import certify as certified
+    from transductor.certification import check_certificate
+    from transductor.model import load
+
+    with refusals(TypeError, IndexError):
+        if model is not None and checked is not None:
+            raise ValueError("--model is the model given already; give it once")
+        folder = checked if model is None else model
+        loaded = None if folder is None else load(folder)
+        if check is not None:
+            if against is not None or output is not None or domain is not None:
+                raise ValueError("--check takes the question from its certificate: no --against, --domain or --output")
+            certificate = check_certificate(check, loaded)
+            about = "" if folder is None else f", and is about {folder}"
+            typer.echo(f"checked: everything in {check} follows from its numbers{about}")
+        else:
+            if loaded is None or against is None:
+                raise ValueError("a model and --against are needed, or --check with a certificate")
+            kind = "series" if as_ == "auto" and _one_output(loaded) else as_
+            certificate = certified(
+                loaded,
+                against=automaton_or_machine(against, alphabet, weights, kind)[0],
+                domain=None if domain is None else automaton_or_machine(domain, alphabet, weights, "labels")[0],  # type: ignore[arg-type]
+                horizon=horizon,
+                tolerance=tolerance,
+            )
+        _print(certificate)
+        if output is not None:
+            print_written(certificate.write(output))
+    raise typer.Exit(0 if certificate.holds else 1)
+
+
+def _print(certificate: AgreementCertificate) -> None:
+    typer.echo(f"{certificate.verdict}: {certificate.claim}")
+    typer.echo(f"how:      {certificate.method}")
+    if certificate.evidence.word is not None:
+        blocks = [
+            " ".join(map(str, letters)) if times == 1 else f"({' '.join(map(str, letters))})^{times}"
+            for letters, times in certificate.evidence.word
+        ]
+        typer.echo(f"word:     {abridged(blocks, ' ')}")
+    if certificate.margin is not None:
+        typer.echo(f"margin:   {certificate.margin:.4g}")
+    for number, assumption in enumerate(certificate.assumptions):
+        typer.echo(f"{'assumes:  ' if number == 0 else '          '}{assumption}")
+
+
+def _one_output(model: Any) -> bool:
+    from transductor.model import RationalReadout
+
+    return isinstance(model, RationalReadout) and model.readout.out_features == 1

@@ -1,0 +1,51 @@
+"""``transductor demo``: a Rational Transductor beside a Transformer of the same size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transductor.cli.options import TorchDevice, check_torch_device
+from transductor.cli.terminal import console, interruptions, print_written, progress
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the record, the figure and both models.")] = Path("runs/demo"),
+    steps: Annotated[int, typer.Option(min=1, help="Training steps of each model.")] = 1500,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, counted from --seed.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
+    device: TorchDevice = "cpu",
+) -> None:
+    """Train a Rational Transductor and a Transformer of the same size on mod-5 counting; compare them."""
+    from transductor.model import save
+    from transductor.report import demo_figure, demo_table
+    from transductor.report.style import LABELS
+    from transductor.studies import DemoStudy, run_demo
+    from transductor.training import TrainingPoint
+
+    if out.exists() and not out.is_dir():
+        raise typer.BadParameter(f"{out} is a file; a folder is wanted", param_hint="--out")
+    check_torch_device(device)
+    study = DemoStudy(seeds=tuple(range(seed, seed + seeds)))
+    study = replace(study, training=replace(study.training, steps=steps))
+    accuracy = "accuracy {task.fields[accuracy]:6.1%}"
+    with (
+        interruptions(lambda: "interrupted; nothing was written"),
+        progress("{task.description}", "bar", "count", accuracy, "remaining") as shown,
+    ):
+        bars: dict[tuple[str, int], int] = {}
+
+        def on_step(model: str, run_seed: int, point: TrainingPoint) -> None:
+            bar = bars.get((model, run_seed))
+            if bar is None:
+                title = f"{LABELS[model]:<20}" + (f" seed {run_seed}" if seeds > 1 else "")
+                bar = bars[model, run_seed] = shown.add_task(title, total=steps, accuracy=0.0)
+            shown.update(bar, completed=point.step, accuracy=point.accuracy)  # type: ignore[arg-type]
+
+        record, models = run_demo(study, on_step, device)
+    console().print(demo_table(record))
+    written = [record.write(out / "record.json"), demo_figure(record, out / "figure.png")]
+    print_written(*written, *(save(model, out / name) for name, model in models.items()))

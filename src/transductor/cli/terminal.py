@@ -1,0 +1,82 @@
+"""What commands share when they talk to a person: the console, progress bars, refusals and interruptions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, ProgressColumn
+
+
+def console(width_in_a_file: int | None = None, **options: Any) -> Console:
+    """Return the console; outside a terminal it is wide enough that a table in a log file is not squeezed."""
+    from rich.console import Console
+
+    terminal = Console(**options)
+    if width_in_a_file is None or terminal.is_terminal or "COLUMNS" in os.environ:
+        return terminal
+    return Console(width=width_in_a_file, **options)
+
+
+def progress(*columns: str | ProgressColumn, **options: Any) -> Progress:
+    """Return progress bars with these columns: bar, count, elapsed, remaining, a column of rich, or a text."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    kinds = {
+        "bar": BarColumn,
+        "count": MofNCompleteColumn,
+        "elapsed": TimeElapsedColumn,
+        "remaining": TimeRemainingColumn,
+    }
+
+    def column(kind: str | ProgressColumn) -> ProgressColumn:
+        if not isinstance(kind, str):
+            return kind
+        return kinds[kind]() if kind in kinds else TextColumn(kind)
+
+    return Progress(*map(column, columns), **options)
+
+
+def print_written(*paths: Path) -> None:
+    """Print which files were written."""
+    typer.echo("written: " + ", ".join(map(str, paths)))
+
+
+def refusal(error: object, status: int = 2) -> typer.Exit:
+    """Print an error as one line; the value returned ends the command with this exit status."""
+    typer.echo(f"error: {error}", err=True)
+    return typer.Exit(status)
+
+
+@contextmanager
+def refusals(*kinds: type[Exception]) -> Iterator[None]:
+    """Answer bad values, unusable files, missing extras and errors of these kinds by one line and exit status 2."""
+    refused: tuple[type[Exception], ...] = (ValueError, OSError, ImportError, *kinds)
+    try:
+        yield
+    except refused as error:
+        raise refusal(error) from None
+
+
+@contextmanager
+def interruptions(message: Callable[[], str]) -> Iterator[None]:
+    """Answer Ctrl-C by the message and exit status 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(message())
+        raise typer.Exit(130) from None
