@@ -71,7 +71,7 @@ def skew_logarithm(rotation):
             sine = (rotation - rotation.T) / 2 @ first
             angle = torch.atan2(sine.norm(), cosines[i])
             second = sine / sine.norm()
-            for j in range(i + 1, size):  # what is left of this eigenspace avoids the plane
+            for j in range(i + 1, size):  # the rest of this eigenspace avoids the plane
                 if abs(cosines[j] - cosines[i]) < 1e-9 and not used[j]:
                     basis[:, j] -= (basis[:, j] @ second) * second + (basis[:, j] @ first) * first
             rest = [j for j in range(i + 1, size) if abs(cosines[j] - cosines[i]) < 1e-9 and not used[j]]
@@ -145,9 +145,9 @@ class TestTheOrthogonalGroup:
             normals += [torch.eye(4)[0]] * (4 + len(swaps) % 2 - len(swaps))
             family = HouseholderTransitions(state_dim=4, vocab_size=1, reflections=len(normals)).double()
             set_raw(family, torch.stack(normals).flatten())
-            found = family.table()[0]
-            assert (found.abs().round() - found.abs()).abs().max() < EXACT
-            assert tuple(found.abs().argmax(0).tolist()) == images
+            entries = family.table()[0].abs()
+            assert (entries.round() - entries).abs().max() < EXACT
+            assert tuple(entries.argmax(0).tolist()) == images
 
     def test_the_default_reaches_eigenvalue_minus_one_and_pure_cayley_does_not(self):
         flip = set_raw(OrthogonalTransitions(state_dim=2, vocab_size=1).double(), torch.tensor([0.0]))
@@ -240,7 +240,7 @@ class TestAlgebra:
         in_step = TensorProduct(flip, turn).table()
         assert torch.equal(in_step[1], torch.kron(flip.table()[1], turn.table()[1]))
 
-    def test_a_cascade_hears_the_previous_state_of_its_predecessor(self):
+    def test_a_part_of_a_cascade_reads_the_previous_state_of_its_predecessor(self):
         first, second = (DenseTransitions(state_dim=2, vocab_size=1).double() for _ in range(2))
         family = Cascade(first, second).double()
         with torch.no_grad():

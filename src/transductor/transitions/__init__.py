@@ -1,4 +1,4 @@
-"""Families of transition matrices, one file each, and their combinations.  Knows no scan."""
+"""Families of transition matrices: one file for each family and each way to combine them, and the laws they obey."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from transductor.transitions.block_sparse import BlockSparseTransitions
 from transductor.transitions.butterfly import ButterflyTransitions
 from transductor.transitions.cascade import Cascade
 from transductor.transitions.cayley import CayleyTransitions
+from transductor.transitions.certificates import certify_laws
 from transductor.transitions.dense import DenseTransitions
 from transductor.transitions.diagonal import DiagonalTransitions
 from transductor.transitions.direct_sum import DirectSum
@@ -18,7 +19,7 @@ from transductor.transitions.dplr import DPLRTransitions
 from transductor.transitions.exponential import ExponentialTransitions
 from transductor.transitions.hankel import HankelTransitions
 from transductor.transitions.householder import HouseholderTransitions
-from transductor.transitions.laws import Law, certify_laws
+from transductor.transitions.laws import Law
 from transductor.transitions.orthogonal import OrthogonalTransitions
 from transductor.transitions.permutation import PermutationTransitions
 from transductor.transitions.random import RandomTransitions
@@ -106,7 +107,7 @@ COMPOSITES: Final[dict[str, type[TransitionFamily]]] = {
 
 
 def build_family(spec: FamilySpec) -> TransitionFamily:
-    """A fresh family from its spec."""
+    """Build a family from its spec, with fresh parameters."""
     one_of("family", spec.family, [*FAMILIES, *COMPOSITES])
     if spec.family in COMPOSITES:
         parts = [build_family(part) for part in spec.parts]

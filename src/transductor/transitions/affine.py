@@ -1,4 +1,4 @@
-"""F1: affine maps in homogeneous coordinates."""
+"""Affine transitions are affine maps, written as matrices in homogeneous coordinates."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ class AffineTransitions(ChartedFamily):
     name = "affine"
 
     def origin(self) -> Tensor:
-        """A = I, b = 0."""
+        """Start at A = I, b = 0."""
         return torch.eye(self.state_dim)[:-1].flatten()
 
     def chart(self, raw: Tensor) -> Tensor:
-        """Entries of all rows but the last."""
+        """Place the raw numbers in all rows but the last."""
         above = raw.unflatten(-1, (self.state_dim - 1, self.state_dim))
         last = torch.eye(self.state_dim, dtype=raw.dtype, device=raw.device)[-1:]
         return torch.cat((above, last.expand(*raw.shape[:-1], 1, -1)), -2)
 
     def start_from(self, raw: Tensor) -> Tensor:
-        """The last coordinate is 1."""
+        """Set the last coordinate to 1."""
         return torch.cat((raw[:-1], torch.ones_like(raw[-1:])))
 
     def lipschitz_of_chart(self) -> float | None:
-        """The chart places numbers."""
+        """Return 1: the chart only places numbers."""
         return 1.0
 
     def laws(self) -> tuple[Law, ...]:
-        """The last coordinate is kept."""
+        """The last coordinate never changes."""
         return (AffineRow(),)

@@ -1,4 +1,4 @@
-"""What a family of transition matrices answers."""
+"""The contract of a family of transition matrices, and the constructor that most families share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Required, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +22,8 @@ from transductor.transitions.laws import Law
 class Stepper:
     """One step of a stream: state ``(B, D)`` and drive, tokens ``(B)`` or features ``(B, F)``, to the next ``(B, D)``.
 
-    ``step(state, drive, *kept)`` closes over no tensor that was computed for it: whoever must have these at a certain
-    address replaces ``kept`` by copies.  ``by_table`` says that ``kept`` is one table ``(V, D, D)``, and a step the
+    All tensors computed for ``step(state, drive, *kept)`` are in ``kept``, so that a caller who needs them at fixed
+    addresses can replace them by copies.  ``by_table`` says that ``kept`` is one table ``(V, D, D)`` and a step is the
     product with the token's matrix.
     """
 
@@ -32,27 +32,27 @@ class Stepper:
     by_table: bool = False
 
     def __call__(self, state: Tensor, drive: Tensor) -> Tensor:
-        """The state after ``drive``."""
+        """Return the state after ``drive``."""
         return self.step(state, drive, *self.kept)
 
     @classmethod
     def of_parts(cls, parts: Sequence[Stepper], step: Callable[..., Tensor], *own: Tensor) -> Stepper:
-        """A step that takes the steps of parts: ``step(state, drive, advances, *own)``, each part an ``advance``."""
+        """Return a stepper over the steppers of parts: ``step(state, drive, parts, *own)``."""
         functions, sizes = [part.step for part in parts], [len(part.kept) for part in parts]
 
-        def whole(state: Tensor, drive: Tensor, *kept: Tensor) -> Tensor:
-            given = iter(kept)
-            theirs = [tuple(itertools.islice(given, size)) for size in sizes]
-            return step(state, drive, [cls(*part) for part in zip(functions, theirs, strict=True)], *given)
+        def composed(state: Tensor, drive: Tensor, *kept: Tensor) -> Tensor:
+            rest = iter(kept)
+            shares = [tuple(itertools.islice(rest, size)) for size in sizes]
+            return step(state, drive, [cls(*part) for part in zip(functions, shares, strict=True)], *rest)
 
-        return cls(whole, (*itertools.chain.from_iterable(part.kept for part in parts), *own))
+        return cls(composed, (*itertools.chain.from_iterable(part.kept for part in parts), *own))
 
 
 def matvec(matrices: Tensor, states: Tensor) -> Tensor:
-    """``(..., D, E)`` applied to ``(..., E)``."""
+    """Apply matrices ``(..., D, E)`` to states ``(..., E)``."""
     if torch.compiler.is_compiling() and not torch.is_grad_enabled():  # one kernel with the gather of the matrices
         return (matrices * states.unsqueeze(-2)).sum(-1)
-    if matrices.ndim == 3 and states.ndim == 2:  # what decoding does for every token
+    if matrices.ndim == 3 and states.ndim == 2:  # the case of decoding, once per token
         return torch.bmm(matrices, states.unsqueeze(-1)).squeeze(-1)
     return (matrices @ states.unsqueeze(-1)).squeeze(-1)
 
@@ -60,7 +60,7 @@ def matvec(matrices: Tensor, states: Tensor) -> Tensor:
 @configuration
 @dataclass(frozen=True)
 class FamilySpec:
-    """How to build a family again: its name, its arguments, and the specs of its parts."""
+    """What it takes to build a family again: its name, its arguments, and the specs of its parts."""
 
     family: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -68,10 +68,10 @@ class FamilySpec:
 
 
 class TransitionFamily(nn.Module, ABC):
-    """One matrix per symbol, or one per feature vector.  Subclasses are final.
+    """A family gives one matrix per token, or one per feature vector.  Its subclasses are final.
 
     A family driven by tokens (``vocab_size``) answers :meth:`table`; one driven by feature vectors
-    (``feature_dim``) answers :meth:`matrices`.  Both are built by the same map, so the laws are the same.
+    (``feature_dim``) answers :meth:`matrices`.  The same map builds both, so the same laws hold.
     """
 
     name: ClassVar[str]
@@ -92,25 +92,25 @@ class TransitionFamily(nn.Module, ABC):
 
     @abstractmethod
     def build(self, features: Tensor | None) -> Tensor:
-        """The table ``(V, D, D)`` for None, else ``(..., D, D)`` for features ``(..., F)``."""
+        """Build the table ``(V, D, D)`` for None, and ``(..., D, D)`` for features ``(..., F)``."""
 
     @abstractmethod
     def laws(self) -> tuple[Law, ...]:
-        """What holds for every matrix of the family, at every parameter value."""
+        """Return what holds for every matrix of the family, at every parameter value."""
 
     @abstractmethod
     def spec(self) -> FamilySpec:
-        """How to build this family again, without its parameter values."""
+        """Return what it takes to build this family again, without its parameter values."""
 
     def table(self) -> Tensor:
-        """``M[v, to, from]``, shape ``(V, D, D)``: computed once per step, read by every position."""
+        """Return ``M[v, to, from]``, shape ``(V, D, D)``: computed once per step, read by every position."""
         if self.vocab_size is None:
             raise ValueError(f"this {self.name} family is driven by features: call matrices(features)")
         with self.full_precision():
             return self.build(None)
 
     def matrices(self, features: Tensor) -> Tensor:
-        """One matrix per feature vector: ``(..., F)`` to ``(..., D, D)``."""
+        """Return one matrix per feature vector: ``(..., F)`` to ``(..., D, D)``."""
         if self.feature_dim is None:
             raise ValueError(f"this {self.name} family is driven by tokens: call table()")
         if not isinstance(features, Tensor) or not features.is_floating_point():
@@ -122,21 +122,21 @@ class TransitionFamily(nn.Module, ABC):
             return self.build(features)
 
     def full_precision(self) -> torch.autocast:
-        """Autocast off, on the family's device."""
+        """Turn autocast off on the family's device."""
         return full_precision(next(itertools.chain(self.parameters(), self.buffers())).device)
 
     def stepper(self) -> Stepper:
-        """One step of a stream with the parameters of now; anything reusable is computed once, here."""
+        """Return one step of a stream with the present parameters; what steps can reuse is computed here, once."""
         if self.vocab_size is None:
             return Stepper(lambda state, features: matvec(self.matrices(features), state))
         return Stepper(lambda state, tokens, table: matvec(table.index_select(0, tokens), state), (self.table(),), True)
 
     def step_cost(self) -> int:
-        """Multiply–adds of one step for one row, given its factors; a family driven by features computes those too."""
+        """Count the multiply–adds of one step for one row, without those that compute its factors from features."""
         return self.state_dim**2
 
     def start_matrix(self) -> Tensor | None:
-        """The ``(D, D)`` matrix near which training starts; None where no promise is made."""
+        """Return the ``(D, D)`` matrix near which training starts; None where no promise is made."""
         return torch.eye(self.state_dim)
 
     def start_from(self, raw: Tensor) -> Tensor:
@@ -144,33 +144,33 @@ class TransitionFamily(nn.Module, ABC):
         return raw
 
     def parameter_count(self) -> int:
-        """Trainable numbers."""
+        """Count the trainable numbers."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
 
     def lipschitz_bound(self) -> float | None:
-        """An upper bound of ``‖M(u) − M(u')‖ / ‖u − u'‖`` (Frobenius) over all features, where one is known."""
+        """Return an upper bound of ``‖M(u) − M(u')‖ / ‖u − u'‖`` (Frobenius) over all features, where one is known."""
         return None
 
     def extra_repr(self) -> str:
-        """State dimension and drive."""
+        """Describe the state dimension and the drive."""
         drive = f"vocab_size={self.vocab_size}" if self.feature_dim is None else f"feature_dim={self.feature_dim}"
         return f"state_dim={self.state_dim}, {drive}"
 
 
 class _TokenSource(nn.Module):
-    """A row of raw numbers per token."""
+    """The raw numbers are a row per token."""
 
     def __init__(self, vocab_size: int, origin: Tensor, scale: float) -> None:
         super().__init__()
         self.raw = nn.Parameter(origin + scale * torch.randn(vocab_size, origin.numel()))
 
     def forward(self, features: Tensor | None) -> Tensor:
-        """``(V, P)``."""
+        """Return the raw numbers ``(V, P)``."""
         return self.raw
 
 
 class FeatureSource(nn.Module):
-    """Raw numbers as an affine map of the features."""
+    """The raw numbers are an affine map of the features."""
 
     def __init__(self, feature_dim: int, origin: Tensor, scale: float) -> None:
         super().__init__()
@@ -181,22 +181,31 @@ class FeatureSource(nn.Module):
         self.projection.bias = nn.Parameter(origin.clone())
 
     def forward(self, features: Tensor | None) -> Tensor:
-        """``(..., P)``."""
+        """Return the raw numbers ``(..., P)``."""
         assert features is not None
         out: Tensor = self.projection(features.to(self.projection.weight.dtype))
         return out
 
 
+class Sizes(TypedDict, total=False):
+    """Arguments that every charted family takes, for its constructor to pass on."""
+
+    state_dim: Required[int]
+    vocab_size: int | None
+    feature_dim: int | None
+    init_scale: float | None
+
+
 class ChartedFamily(TransitionFamily):
     """A family whose matrices are a fixed map, the chart, of P raw numbers.
 
-    The raw numbers come from a row per token or from an affine map of features.  A family with options of its
-    own sets them before it calls this constructor, because :meth:`origin` may read them.
+    The raw numbers come from a row per token or from an affine map of features.  A family with arguments of its own
+    names them in ``options`` and sets them before it calls this constructor, because :meth:`origin` may read them.
 
     Args:
-        state_dim: d.
-        vocab_size: Driven by tokens; or
-        feature_dim: driven by features.
+        state_dim: Dimension d of the state.
+        vocab_size: Number of tokens, for a family driven by tokens.
+        feature_dim: Dimension of the feature vectors, for a family driven by features.
         init_scale: Noise of the raw numbers around their origin at the start.
     """
 
@@ -228,35 +237,35 @@ class ChartedFamily(TransitionFamily):
 
     @abstractmethod
     def origin(self) -> Tensor:
-        """Where the raw numbers ``(P)`` start, up to noise: the chart of it is :meth:`start_matrix`."""
+        """Return where the raw numbers ``(P)`` start, up to noise: its chart is :meth:`start_matrix`."""
 
     def default_scale(self) -> float:
-        """The noise at the start when ``init_scale`` is not given: ‖M − start‖₂ is about 0.2 for d² free entries."""
+        """Return the default of ``init_scale``: here ‖M − start‖₂ is about 0.2 for d² free entries."""
         return 0.1 / math.sqrt(self.state_dim)
 
     @abstractmethod
     def chart(self, raw: Tensor) -> Tensor:
-        """Raw numbers ``(..., P)`` to matrices ``(..., D, D)``."""
+        """Map raw numbers ``(..., P)`` to matrices ``(..., D, D)``."""
 
     def factors(self, raw: Tensor) -> tuple[Tensor, ...]:
-        """What one step needs of the raw numbers; families with structure return less than the matrix."""
+        """Return what one step needs of the raw numbers; families with structure return less than the matrix."""
         return (self.chart(raw),)
 
     def act(self, state: Tensor, *factors: Tensor) -> Tensor:
-        """One step: ``(B, D)`` to ``(B, D)``."""
+        """Take one step with the factors: ``(B, D)`` to ``(B, D)``."""
         return matvec(factors[0], state)
 
     def raw_numbers(self, features: Tensor | None) -> Tensor:
-        """The chart's input, in at least float32."""
+        """Return the chart's input, in at least float32."""
         raw: Tensor = self.source(features)
         return raw.to(working_dtype(raw.dtype))
 
     def build(self, features: Tensor | None) -> Tensor:
-        """The chart of the raw numbers."""
+        """Apply the chart to the raw numbers."""
         return self.chart(self.raw_numbers(features))
 
     def stepper(self) -> Stepper:
-        """A step through the factors, which cost less than the matrix where there is structure."""
+        """Return a step through the factors, which costs less than the matrix where there is structure."""
         if self.vocab_size is None:
             return Stepper(lambda state, features: self.act(state, *self.factors(self.raw_numbers(features))))
         return Stepper(
@@ -266,11 +275,11 @@ class ChartedFamily(TransitionFamily):
         )
 
     def lipschitz_of_chart(self) -> float | None:
-        """The chart's Lipschitz constant in the Frobenius norm, where there is one."""
+        """Return the chart's Lipschitz constant in the Frobenius norm, where there is one."""
         return None
 
     def lipschitz_bound(self) -> float | None:
-        """The chart's constant times the norm of the feature map."""
+        """Multiply the chart's constant by the norm of the feature map."""
         constant = self.lipschitz_of_chart()
         if constant is None or not isinstance(self.source, FeatureSource):
             return None
@@ -278,7 +287,7 @@ class ChartedFamily(TransitionFamily):
         return constant * (float(torch.linalg.matrix_norm(weight, 2)) if weight.numel() else 0.0)
 
     def spec(self) -> FamilySpec:
-        """Name, sizes and options as they are now."""
+        """Return name, sizes and options as they are now."""
         drive = {"vocab_size": self.vocab_size} if self.feature_dim is None else {"feature_dim": self.feature_dim}
         options = {option: getattr(self, option) for option in (*self.options, "init_scale")}
         return FamilySpec(self.name, {"state_dim": self.state_dim, **drive, **options})

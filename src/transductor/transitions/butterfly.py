@@ -1,4 +1,4 @@
-"""F10: butterfly matrices."""
+"""Butterfly transitions mix all coordinates in log₂ d levels, as a fast Fourier transform does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from transductor.transitions.capped import CappedFamily
-from transductor.transitions.laws import ButterflyRank, Law, SpectralNorm
+from transductor.transitions.laws import ButterflyRank, Law
 from transductor.transitions.spectral import spectral_scale
 
 
@@ -16,13 +16,13 @@ from transductor.transitions.spectral import spectral_scale
 class ButterflyTransitions(CappedFamily):
     """A product of ⌈log₂ d⌉ levels; level l mixes coordinate i with its partner ``i xor 2^l``, as an FFT does.
 
-    Any d: a coordinate without a partner is only scaled.  Capped at ``spectral_cap``; O(d log d) a step.
+    Every d is allowed: a coordinate without a partner is only scaled.  Capped at ``spectral_cap``; O(d log d) a step.
     """
 
     name = "butterfly"
 
     def register_structure(self) -> None:
-        """Who is whose partner, level by level."""
+        """Register the partner of each coordinate, level by level."""
         strides = 2 ** torch.arange(self.levels)
         own = torch.arange(self.state_dim)
         partners = own ^ strides[:, None]
@@ -32,21 +32,21 @@ class ButterflyTransitions(CappedFamily):
 
     @property
     def levels(self) -> int:
-        """⌈log₂ d⌉, at least one."""
+        """The number of levels: ⌈log₂ d⌉, at least one."""
         return max(1, (self.state_dim - 1).bit_length())
 
     def origin(self) -> Tensor:
-        """Every level is the identity."""
+        """Start with the identity at every level."""
         origin = torch.zeros(self.levels, self.state_dim, 2)
         origin[..., 0] = 1
         return origin.flatten()
 
     def default_scale(self) -> float:
-        """Of a coefficient; log₂ d levels add up."""
+        """Return a small scale of a coefficient, because the noise of log₂ d levels adds up."""
         return 0.03
 
     def _mixed(self, coefficients: Tensor, columns: Tensor) -> Tensor:
-        """All levels applied to ``columns (..., D, C)``; coefficients ``(..., levels, D, 2)``."""
+        """Apply all levels, coefficients ``(..., levels, D, 2)``, to ``columns (..., D, C)``."""
         partners = self.get_buffer("partners")
         for level in range(self.levels):
             own, other = coefficients[..., level, :, :1], coefficients[..., level, :, 1:]
@@ -54,7 +54,7 @@ class ButterflyTransitions(CappedFamily):
         return columns
 
     def factors(self, raw: Tensor) -> tuple[Tensor, ...]:
-        """Coefficients ``(..., levels, D, 2)`` and the scale ``(...)`` that meets the cap."""
+        """Return the coefficients ``(..., levels, D, 2)`` and the scale ``(...)`` that meets the cap."""
         coefficients = raw.unflatten(-1, (self.levels, self.state_dim, 2))
         paired = torch.stack((torch.ones_like(self.get_buffer("paired")), self.get_buffer("paired")), -1)
         coefficients = coefficients * paired
@@ -62,20 +62,20 @@ class ButterflyTransitions(CappedFamily):
         return coefficients, spectral_scale(self._mixed(coefficients, eye), self.spectral_cap)
 
     def act(self, state: Tensor, *factors: Tensor) -> Tensor:
-        """O(d log d)."""
+        """Apply the levels to the state, in O(d log d)."""
         coefficients, scale = factors
         return self._mixed(coefficients, state.unsqueeze(-1)).squeeze(-1) * scale.unsqueeze(-1)
 
     def chart(self, raw: Tensor) -> Tensor:
-        """The levels applied to the identity."""
+        """Apply the levels to the identity."""
         coefficients, scale = self.factors(raw)
         eye = torch.eye(self.state_dim, dtype=raw.dtype, device=raw.device)
         return self._mixed(coefficients, eye) * scale[..., None, None]
 
     def step_cost(self) -> int:
-        """2 d per level."""
+        """Count 2 d products per level."""
         return 2 * self.state_dim * self.levels
 
-    def laws(self) -> tuple[Law, ...]:
-        """Butterfly structure, ‖M‖₂ ≤ γ."""
-        return (ButterflyRank(), SpectralNorm(self.spectral_cap))
+    def structure(self) -> tuple[Law, ...]:
+        """The matrix is a butterfly."""
+        return (ButterflyRank(),)

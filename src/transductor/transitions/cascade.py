@@ -1,4 +1,4 @@
-"""F11: one automaton drives the next."""
+"""A cascade is a chain of automata in which each one drives the next."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transductor.checks import working_dtype
 from transductor.kernels.precise import precise_product
 from transductor.transitions.base import Stepper, TransitionFamily, matvec
-from transductor.transitions.composite import BlockComposite, check_parts
+from transductor.transitions.composite import BlockComposite
 from transductor.transitions.laws import BlockTriangular, Law
 
 
@@ -21,15 +21,14 @@ from transductor.transitions.laws import BlockTriangular, Law
 class Cascade(BlockComposite):
     """Block lower triangular: ``h²_t = M²_{x_t} h²_{t−1} + C_{x_t} h¹_{t−1}``, each part coupled to the one before.
 
-    The convention is fixed: a part hears the *previous* state of its predecessor, which is the paper's block
-    matrix.  Couplings are per token (or an affine map of features) and start near zero.
+    A part always reads the *previous* state of its predecessor, as in the paper's block matrix.  Couplings are per
+    token (or an affine map of features) and start near zero.
     """
 
     name = "cascade"
 
     def __init__(self, *parts: TransitionFamily, init_scale: float = 0.02) -> None:
-        check_parts(self.name, parts)
-        super().__init__(parts, sum(part.state_dim for part in parts))
+        super().__init__(*parts)
         if not (isinstance(init_scale, (int, float)) and 0 <= init_scale < math.inf):
             raise ValueError(f"init_scale must be a finite number ≥ 0; got {init_scale!r}")
         self.init_scale = init_scale
@@ -42,7 +41,7 @@ class Cascade(BlockComposite):
             self.couplings.append(nn.Parameter(scale * torch.randn(rows, size)))
 
     def _coupling(self, index: int, features: Tensor | None) -> Tensor:
-        """``(V, d₂, d₁)`` or ``(..., d₂, d₁)``."""
+        """Return the coupling of a part to its successor: ``(V, d₂, d₁)`` or ``(..., d₂, d₁)``."""
         parameter = self.couplings[index]
         raw: Tensor = parameter.to(working_dtype(parameter.dtype))
         if features is not None:
@@ -50,7 +49,7 @@ class Cascade(BlockComposite):
         return raw.reshape(*raw.shape[:-1], self.part_dims[index + 1], self.part_dims[index])
 
     def build(self, features: Tensor | None) -> Tensor:
-        """Blocks on the diagonal, couplings below."""
+        """Place the parts on the diagonal and the couplings below."""
         out = self.placed(self.built_parts(features))
         before = 0
         for index, (earlier, later) in enumerate(pairwise(self.part_dims)):
@@ -60,7 +59,7 @@ class Cascade(BlockComposite):
         return out
 
     def stepper(self) -> Stepper:
-        """Parts step on their own and hear their predecessor's previous state."""
+        """Step each part by itself and add the coupling to its predecessor's previous state."""
         dims = self.part_dims
         tables = () if self.vocab_size is None else [self._coupling(i, None) for i in range(len(dims) - 1)]
 
@@ -79,13 +78,13 @@ class Cascade(BlockComposite):
         return Stepper.of_parts([part.stepper() for part in self.families], step, *tables)
 
     def step_cost(self) -> int:
-        """Parts and couplings."""
+        """Add up the parts and the couplings."""
         return sum(part.step_cost() for part in self.families) + sum(a * b for a, b in pairwise(self.part_dims))
 
     def arguments(self) -> Mapping[str, Any]:
-        """Scale of the couplings."""
+        """Return the scale of the couplings."""
         return {"init_scale": self.init_scale}
 
     def laws(self) -> tuple[Law, ...]:
-        """The triangle, and each part's own laws on its block."""
+        """The matrix is block triangular, and each part's laws hold on its block."""
         return (BlockTriangular(tuple(self.part_dims), 1), *self.block_laws())

@@ -1,4 +1,4 @@
-"""F5: the paper's rotations."""
+"""Cayley transitions are the rotations without eigenvalue −1."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import final
 from torch import Tensor
 
 from transductor.kernels.rotation import cayley_rotation
-from transductor.transitions.laws import Determinant, Law, Orthogonal
-from transductor.transitions.rotations import SkewFamily
+from transductor.transitions.rotations import RotationFamily
 
 
 @final
-class CayleyTransitions(SkewFamily):
+class CayleyTransitions(RotationFamily):
     """``(I + A)(I − A)⁻¹`` with A skew: strictly orthogonal, det +1.
 
     The limit of this family: −1 is never an eigenvalue, because ``C(A) + I = 2(I − A)⁻¹`` is invertible.  No
@@ -25,9 +24,5 @@ class CayleyTransitions(SkewFamily):
     slope = 2
 
     def chart(self, raw: Tensor) -> Tensor:
-        """The Cayley transform."""
+        """Apply the Cayley transform."""
         return cayley_rotation(raw, self.state_dim)
-
-    def laws(self) -> tuple[Law, ...]:
-        """A rotation."""
-        return (Orthogonal(), Determinant(1))

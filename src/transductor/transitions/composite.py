@@ -1,4 +1,4 @@
-"""What families made of families have in common."""
+"""Families made of families share a drive, and give their parts to a spec."""
 
 from __future__ import annotations
 
@@ -31,42 +31,46 @@ class CompositeFamily(TransitionFamily):
 
     @property
     def families(self) -> tuple[TransitionFamily, ...]:
-        """The parts, typed."""
+        """The parts as families."""
         return tuple(part for part in self.parts if isinstance(part, TransitionFamily))
 
     @property
     def part_dims(self) -> list[int]:
-        """State dimension of each part."""
+        """The state dimension of each part."""
         return [part.state_dim for part in self.families]
 
     def arguments(self) -> Mapping[str, Any]:
-        """What the constructor takes beside the parts."""
+        """Return what the constructor takes beside the parts."""
         return {}
 
     def spec(self) -> FamilySpec:
-        """Specs of the parts."""
+        """Return the specs of the parts under the name of the composite."""
         return FamilySpec(self.name, self.arguments(), tuple(part.spec() for part in self.families))
 
     def built_parts(self, features: Tensor | None) -> list[Tensor]:
-        """The matrices of each part."""
+        """Build the matrices of each part."""
         return [part.build(features) for part in self.families]
 
 
 class BlockComposite(CompositeFamily):
-    """Parts as blocks along the diagonal; dimensions add."""
+    """A family with its parts as blocks along the diagonal; dimensions add."""
+
+    def __init__(self, *parts: TransitionFamily) -> None:
+        check_parts(self.name, parts)
+        super().__init__(parts, sum(part.state_dim for part in parts))
 
     def start_matrix(self) -> Tensor | None:
-        """Block-diagonal in the parts' starts."""
+        """Place the parts' starts on the diagonal."""
         starts = [start for part in self.families if (start := part.start_matrix()) is not None]
         return torch.block_diag(*starts) if len(starts) == len(self.families) else None
 
     def start_from(self, raw: Tensor) -> Tensor:
-        """Each part maps its own coordinates."""
+        """Let each part map its own coordinates."""
         pieces = raw.split(self.part_dims)
         return torch.cat([part.start_from(piece) for part, piece in zip(self.families, pieces, strict=True)])
 
     def placed(self, blocks: list[Tensor]) -> Tensor:
-        """``(..., D, D)`` with the blocks on the diagonal."""
+        """Return ``(..., D, D)`` with the blocks on the diagonal."""
         out = blocks[0].new_zeros(*blocks[0].shape[:-2], self.state_dim, self.state_dim)
         begin = 0
         for block in blocks:
@@ -76,7 +80,7 @@ class BlockComposite(CompositeFamily):
         return out
 
     def block_laws(self) -> list[Law]:
-        """Each part's own laws on its block."""
+        """Return each part's own laws, on its block."""
         laws: list[Law] = []
         begin = 0
         for part in self.families:
@@ -86,7 +90,7 @@ class BlockComposite(CompositeFamily):
 
 
 def check_parts(name: str, parts: tuple[object, ...]) -> None:
-    """Refuse an empty composite and anything that is no family."""
+    """Refuse an empty composite, and parts that are not families."""
     if not parts:
         raise ValueError(f"a {name} needs at least one part")
     for part in parts:

@@ -1,4 +1,4 @@
-"""F1: unconstrained matrices."""
+"""Dense transitions are matrices without any constraint."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from transductor.transitions.laws import Law
 class DenseTransitions(ChartedFamily):
     """Any matrix, starting near the identity.
 
-    The family for tasks that no rotation can do (multiplication by zero); nothing bounds its norm.
+    Needed by tasks that no rotation can do, such as multiplication by zero.  Nothing bounds the norm.
     """
 
     name = "dense"
 
     def origin(self) -> Tensor:
-        """The identity."""
+        """Start at the identity."""
         return torch.eye(self.state_dim).flatten()
 
     def chart(self, raw: Tensor) -> Tensor:
-        """The raw numbers are the entries."""
+        """Read the raw numbers as entries."""
         return raw.reshape(*raw.shape[:-1], self.state_dim, self.state_dim)
 
     def lipschitz_of_chart(self) -> float | None:
-        """The chart places numbers."""
+        """Return 1: the chart only places numbers."""
         return 1.0
 
     def laws(self) -> tuple[Law, ...]:
-        """None."""
+        """No law holds for all of them."""
         return ()

@@ -1,4 +1,4 @@
-"""F2: independent decays."""
+"""Diagonal transitions let each coordinate decay at its own rate."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class DiagonalTransitions(ElementwiseFamily):
     name = "diagonal"
 
     def origin(self) -> Tensor:
-        """σ(θ) = 0.95."""
+        """Start at σ(θ) = 0.95."""
         return torch.full((self.state_dim,), math.log(0.95 / 0.05))
 
     def eigenvalues(self, raw: Tensor) -> Tensor:
-        """γ σ(θ)."""
+        """Return γ σ(θ)."""
         return self.spectral_cap * torch.sigmoid(raw)
 
     def lipschitz_of_chart(self) -> float | None:
-        """σ' ≤ 1/4."""
+        """Return γ/4, because σ' ≤ 1/4."""
         return self.spectral_cap / 4

@@ -1,4 +1,4 @@
-"""F11: automata side by side."""
+"""A direct sum runs automata side by side."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from transductor.transitions.base import Stepper, TransitionFamily
-from transductor.transitions.composite import BlockComposite, check_parts
+from transductor.transitions.base import Stepper
+from transductor.transitions.composite import BlockComposite
 from transductor.transitions.laws import BlockTriangular, Law, SpectralNorm, shared_laws, spectral_bound
 
 
@@ -19,16 +19,12 @@ class DirectSum(BlockComposite):
 
     name = "direct_sum"
 
-    def __init__(self, *parts: TransitionFamily) -> None:
-        check_parts(self.name, parts)
-        super().__init__(parts, sum(part.state_dim for part in parts))
-
     def build(self, features: Tensor | None) -> Tensor:
-        """Block-diagonal matrices."""
+        """Place the parts on the diagonal."""
         return self.placed(self.built_parts(features))
 
     def stepper(self) -> Stepper:
-        """Each part steps on its own."""
+        """Step each part by itself."""
         dims = self.part_dims
 
         def step(state: Tensor, drive: Tensor, advances: Sequence[Stepper]) -> Tensor:
@@ -38,21 +34,18 @@ class DirectSum(BlockComposite):
         return Stepper.of_parts([part.stepper() for part in self.families], step)
 
     def step_cost(self) -> int:
-        """The parts' costs add."""
+        """Add up the parts' costs."""
         return sum(part.step_cost() for part in self.families)
 
     def lipschitz_bound(self) -> float | None:
-        """Squared constants of the blocks add."""
+        """Add the squared constants of the blocks, and take the root."""
         bounds = [bound for part in self.families if (bound := part.lipschitz_bound()) is not None]
         return sum(bound**2 for bound in bounds) ** 0.5 if len(bounds) == len(self.families) else None
 
     def laws(self) -> tuple[Law, ...]:
-        """The blocks, what all parts share, and each part's own laws on its block."""
+        """The matrix is block-diagonal; what all parts share holds, and each part's laws hold on its block."""
         laws: list[Law] = [BlockTriangular(tuple(self.part_dims), 0)]
-        for first, *others in shared_laws([part.laws() for part in self.families]):
-            joined = first.of_direct_sum(others)
-            if joined is not None:
-                laws.append(joined)
+        laws += shared_laws([part.laws() for part in self.families], lambda law, others: law.of_direct_sum(others))
         bounds = [bound for part in self.families if (bound := spectral_bound(part.laws())) is not None]
         if len(bounds) == len(self.families):
             laws.append(SpectralNorm(max(bounds)))

@@ -1,4 +1,4 @@
-"""What diagonal families have in common: each coordinate on its own, O(d) a step."""
+"""Diagonal families treat each coordinate by itself, in O(d) a step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from transductor.transitions.capped import CappedFamily
-from transductor.transitions.laws import Law, SpectralNorm, Support
+from transductor.transitions.laws import Law, Support
 
 
 class ElementwiseFamily(CappedFamily):
@@ -16,33 +16,32 @@ class ElementwiseFamily(CappedFamily):
 
     @abstractmethod
     def eigenvalues(self, raw: Tensor) -> Tensor:
-        """``(..., D)`` to ``(..., D)``."""
+        """Map raw numbers ``(..., D)`` to eigenvalues ``(..., D)``."""
 
     def default_scale(self) -> float:
-        """Of an angle or a logit, whatever d."""
+        """Return the scale of an angle or a logit, which does not depend on d."""
         return 0.1
 
     def factors(self, raw: Tensor) -> tuple[Tensor, ...]:
-        """The diagonal."""
+        """Return the diagonal."""
         return (self.eigenvalues(raw),)
 
     def act(self, state: Tensor, *factors: Tensor) -> Tensor:
-        """Elementwise."""
+        """Multiply coordinate by coordinate."""
         return factors[0] * state
 
     def chart(self, raw: Tensor) -> Tensor:
-        """The diagonal as a matrix."""
+        """Return the diagonal as a matrix."""
         return torch.diag_embed(self.eigenvalues(raw))
 
     def start_matrix(self) -> Tensor:
-        """γ I."""
+        """Return γ I."""
         return self.spectral_cap * torch.eye(self.state_dim)
 
     def step_cost(self) -> int:
-        """One product per coordinate."""
+        """Count one product per coordinate."""
         return self.state_dim
 
-    def laws(self) -> tuple[Law, ...]:
-        """Diagonal, |λ| ≤ γ."""
-        pattern = tuple(tuple(i == j for j in range(self.state_dim)) for i in range(self.state_dim))
-        return (Support("diagonal", pattern), SpectralNorm(self.spectral_cap))
+    def structure(self) -> tuple[Law, ...]:
+        """The matrix is diagonal."""
+        return (Support("diagonal", tuple(map(tuple, torch.eye(self.state_dim, dtype=torch.bool).tolist()))),)

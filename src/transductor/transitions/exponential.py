@@ -1,4 +1,4 @@
-"""F7: every rotation, by the exponential map."""
+"""Exponential transitions are all rotations, by the matrix exponential."""
 
 from __future__ import annotations
 
@@ -8,21 +8,16 @@ import torch
 from torch import Tensor
 
 from transductor.kernels.rotation import polished, skew
-from transductor.transitions.laws import Determinant, Law, Orthogonal
-from transductor.transitions.rotations import SkewFamily
+from transductor.transitions.rotations import RotationFamily
 
 
 @final
-class ExponentialTransitions(SkewFamily):
-    """``exp(A)`` with A skew: all of SO(d), angles read off directly.  det −1 is not reached."""
+class ExponentialTransitions(RotationFamily):
+    """``exp(A)`` with A skew: all of SO(d); the raw numbers are angles.  det −1 is not reached."""
 
     name = "exponential"
     slope = 1
 
     def chart(self, raw: Tensor) -> Tensor:
-        """The matrix exponential."""
+        """Apply the matrix exponential, then one Newton step back to an orthogonal matrix."""
         return polished(torch.linalg.matrix_exp(skew(raw, self.state_dim)))
-
-    def laws(self) -> tuple[Law, ...]:
-        """A rotation."""
-        return (Orthogonal(), Determinant(1))

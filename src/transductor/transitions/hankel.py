@@ -1,4 +1,4 @@
-"""F10: Hankel matrices."""
+"""Hankel transitions are constant along anti-diagonals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import final
 
 from torch import Tensor
 
-from transductor.transitions.laws import ConstantAlong, Law, SpectralNorm
+from transductor.transitions.laws import ConstantAlong, Law
 from transductor.transitions.striped import StripedFamily
 
 
@@ -22,9 +22,9 @@ class HankelTransitions(StripedFamily):
 
     @staticmethod
     def places_of(rows: Tensor, columns: Tensor) -> Tensor:
-        """i + j."""
+        """Count the anti-diagonals: i + j."""
         return rows + columns
 
-    def laws(self) -> tuple[Law, ...]:
-        """Hankel structure, ‖M‖₂ ≤ γ."""
-        return (ConstantAlong("Hankel", -1), SpectralNorm(self.spectral_cap))
+    def structure(self) -> tuple[Law, ...]:
+        """The matrix is a Hankel matrix."""
+        return (ConstantAlong("Hankel", -1),)

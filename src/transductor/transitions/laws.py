@@ -1,52 +1,48 @@
-"""Laws: what a family promises of each of its matrices, measured with a witness."""
+"""A law is what a family promises of each of its matrices, and a measure of how far a matrix is from it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
-from transductor.checks import LAW_TOLERANCE
-from transductor.results import Certificate
-
-if TYPE_CHECKING:
-    from transductor.transitions.base import TransitionFamily
-
 
 class Law(ABC):
-    """A claim about matrices and how far they are from it."""
+    """A claim about matrices; ``words`` states it, with the law's own fields in braces."""
+
+    words: ClassVar[str]
 
     @property
-    @abstractmethod
     def claim(self) -> str:
         """The law in words."""
+        return self.words.format(**vars(self))
 
     @abstractmethod
     def deviation(self, matrices: Tensor) -> Tensor:
-        """``(N, D, D)`` to ``(N)``: 0 where the law holds exactly."""
+        """Measure how far matrices ``(N, D, D)`` are from the law: ``(N)``, 0 where it holds exactly."""
 
     def of_direct_sum(self, others: Sequence[Law]) -> Law | None:
-        """The law of a direct sum whose parts obey this law and ``others`` of the same kind, if one follows."""
+        """Return the law of a direct sum whose parts obey this law and ``others`` of its kind, if one follows."""
         return None
 
     def of_tensor_product(self, others: Sequence[Law]) -> Law | None:
-        """The law of a tensor product likewise."""
+        """Return the law of a tensor product whose parts obey this law and ``others`` of its kind, if one follows."""
         return None
 
 
 class _Closed(Law):
-    """Laws that pass to direct sums and tensor products unchanged."""
+    """A law that passes to direct sums and tensor products unchanged."""
 
     def of_direct_sum(self, others: Sequence[Law]) -> Law | None:
-        """The same law."""
+        """Return the same law."""
         return self
 
     def of_tensor_product(self, others: Sequence[Law]) -> Law | None:
-        """The same law."""
+        """Return the same law."""
         return self
 
 
@@ -63,10 +59,10 @@ def _largest(values: Tensor) -> Tensor:
 class Orthogonal(_Closed):
     """MᵀM = I."""
 
-    claim = "MᵀM = I"
+    words = "MᵀM = I"
 
     def deviation(self, matrices: Tensor) -> Tensor:
-        """Largest entry of MᵀM − I."""
+        """Return the largest entry of MᵀM − I."""
         return _largest(matrices.mT @ matrices - _eye(matrices))
 
 
@@ -75,20 +71,16 @@ class Orthogonal(_Closed):
 class Determinant(Law):
     """det M = ±1."""
 
+    words = "det M = {sign:+d}"
     sign: int = 1
 
-    @property
-    def claim(self) -> str:
-        """The law in words."""
-        return f"det M = {self.sign:+d}"
-
     def deviation(self, matrices: Tensor) -> Tensor:
-        """Distance of the determinant."""
+        """Return the distance of the determinant from its sign."""
         determinants: Tensor = torch.linalg.det(matrices)
         return (determinants - self.sign).abs()
 
     def of_direct_sum(self, others: Sequence[Law]) -> Law | None:
-        """Determinants multiply."""
+        """Multiply the determinants."""
         sign = self.sign
         for other in others:
             assert isinstance(other, Determinant)
@@ -101,17 +93,17 @@ class Determinant(Law):
 class ScaledOrthogonal(Law):
     """MᵀM = g²I with one gain 0 ≤ g ≤ 1 per matrix, so ‖M‖ = g."""
 
-    claim = "MᵀM = g²I, 0 ≤ g ≤ 1"
+    words = "MᵀM = g²I, 0 ≤ g ≤ 1"
 
     def deviation(self, matrices: Tensor) -> Tensor:
-        """Largest entry of MᵀM − g²I, or the excess of g² over 1."""
+        """Return the largest entry of MᵀM − g²I, or the excess of g² over 1."""
         gram = matrices.mT @ matrices
         squared_gain = gram.diagonal(dim1=-2, dim2=-1).mean(-1)
         off = _largest(gram - squared_gain[:, None, None] * _eye(matrices))
         return torch.maximum(off, squared_gain - 1)
 
     def of_tensor_product(self, others: Sequence[Law]) -> Law | None:
-        """Gains multiply."""
+        """Return the same law, because gains multiply."""
         return self
 
 
@@ -120,15 +112,11 @@ class ScaledOrthogonal(Law):
 class SpectralNorm(Law):
     """‖M‖₂ ≤ γ."""
 
+    words = "‖M‖₂ ≤ {cap:g}"
     cap: float
 
-    @property
-    def claim(self) -> str:
-        """The law in words."""
-        return f"‖M‖₂ ≤ {self.cap:g}"
-
     def deviation(self, matrices: Tensor) -> Tensor:
-        """Excess over the cap, relative to caps above 1."""
+        """Return the excess over the cap, relative to caps above 1."""
         norms: Tensor = torch.linalg.matrix_norm(matrices, 2)
         return (norms - self.cap).clamp_min(0) / max(1.0, self.cap)
 
@@ -138,10 +126,10 @@ class SpectralNorm(Law):
 class ColumnStochastic(_Closed):
     """Non-negative columns that sum to 1, so ‖·‖₁ of a distribution is preserved."""
 
-    claim = "columns are distributions"
+    words = "columns are distributions"
 
     def deviation(self, matrices: Tensor) -> Tensor:
-        """Largest error of a column sum, or largest negative entry."""
+        """Return the largest error of a column sum, or the largest negative entry."""
         negative = (-matrices).clamp_min(0).flatten(1).amax(1)
         return torch.maximum(_largest(matrices.sum(-2) - 1), negative)
 
@@ -151,10 +139,10 @@ class ColumnStochastic(_Closed):
 class DoublyStochastic(_Closed):
     """Non-negative, rows and columns sum to 1."""
 
-    claim = "rows and columns are distributions"
+    words = "rows and columns are distributions"
 
     def deviation(self, matrices: Tensor) -> Tensor:
-        """The worse of rows and columns."""
+        """Return the worse of rows and columns."""
         columns = ColumnStochastic()
         return torch.maximum(columns.deviation(matrices), columns.deviation(matrices.mT))
 
@@ -164,10 +152,10 @@ class DoublyStochastic(_Closed):
 class Permutation(_Closed):
     """One 1 in every row and column, exactly."""
 
-    claim = "M is a permutation matrix"
+    words = "M is a permutation matrix"
 
     def deviation(self, matrices: Tensor) -> Tensor:
-        """Distance of entries from {0, 1} and of sums from 1."""
+        """Return the distance of entries from {0, 1} or of sums from 1."""
         entries = _largest(torch.minimum(matrices.abs(), (matrices - 1).abs()))
         return torch.maximum(entries, DoublyStochastic().deviation(matrices))
 
@@ -177,16 +165,12 @@ class Permutation(_Closed):
 class Support(Law):
     """Entries outside a pattern are zero; the pattern is the rows of ``allowed``."""
 
+    words = "{name} support"
     name: str
     allowed: tuple[tuple[bool, ...], ...]
 
-    @property
-    def claim(self) -> str:
-        """The law in words."""
-        return f"{self.name} support"
-
     def deviation(self, matrices: Tensor) -> Tensor:
-        """Largest entry outside the pattern."""
+        """Return the largest entry outside the pattern."""
         allowed = torch.tensor(self.allowed, device=matrices.device)
         return _largest(matrices.masked_fill(allowed, 0))
 
@@ -196,16 +180,12 @@ class Support(Law):
 class ConstantAlong(Law):
     """Equal entries along diagonals (Toeplitz) or anti-diagonals (Hankel)."""
 
+    words = "{name}: M[i+1, j{shift:+d}] = M[i, j]"
     name: str
     shift: int
 
-    @property
-    def claim(self) -> str:
-        """The law in words."""
-        return f"{self.name}: M[i+1, j{self.shift:+d}] = M[i, j]"
-
     def deviation(self, matrices: Tensor) -> Tensor:
-        """Largest difference of neighbours along the diagonal."""
+        """Return the largest difference of neighbours along a diagonal."""
         if matrices.shape[-1] == 1:
             return matrices.new_zeros(len(matrices))
         if self.shift > 0:
@@ -219,13 +199,13 @@ class ButterflyRank(Law):
     """The signature of a butterfly: rows of one residue against columns of one block have rank one.
 
     After the first l levels a column has spread over its block of 2^l; later levels keep the residue
-    mod 2^l.  A row of residue r therefore hears a block through one single entry.
+    mod 2^l.  A row of residue r therefore reads a block through one single entry.
     """
 
-    claim = "butterfly: residue × block has rank 1"
+    words = "butterfly: residue × block has rank 1"
 
     def deviation(self, matrices: Tensor) -> Tensor:
-        """Largest second singular value over levels, residues and blocks."""
+        """Return the largest second singular value over levels, residues and blocks."""
         size = matrices.shape[-1]
         worst = matrices.new_zeros(len(matrices))
         span = 2
@@ -244,10 +224,10 @@ class ButterflyRank(Law):
 class AffineRow(Law):
     """The last row is (0, …, 0, 1): the last coordinate never changes."""
 
-    claim = "last row is (0, …, 0, 1)"
+    words = "last row is (0, …, 0, 1)"
 
     def deviation(self, matrices: Tensor) -> Tensor:
-        """Largest error of the last row."""
+        """Return the largest error of the last row."""
         return _largest(matrices[:, -1] - _eye(matrices)[-1])
 
 
@@ -256,15 +236,11 @@ class AffineRow(Law):
 class SpanRank(Law):
     """All matrices lie in a space of the given dimension."""
 
+    words = "the table spans at most {dimension} dimensions"
     dimension: int
 
-    @property
-    def claim(self) -> str:
-        """The law in words."""
-        return f"the table spans at most {self.dimension} dimensions"
-
     def deviation(self, matrices: Tensor) -> Tensor:
-        """Relative size of the next singular value of the flattened table (one number)."""
+        """Return the relative size of the next singular value of the flattened table (one number)."""
         values: Tensor = torch.linalg.svdvals(matrices.flatten(1))
         if len(values) <= self.dimension:
             return values.new_zeros(1)
@@ -286,7 +262,7 @@ class BlockTriangular(Law):
         return f"block {kind} with sizes {'+'.join(map(str, self.sizes))}"
 
     def deviation(self, matrices: Tensor) -> Tensor:
-        """Largest entry outside the blocks."""
+        """Return the largest entry outside the blocks."""
         part = torch.repeat_interleave(torch.arange(len(self.sizes)), torch.tensor(self.sizes))
         behind = part[:, None] - part[None, :]
         allowed = (behind >= 0) & (behind <= self.band)
@@ -298,16 +274,12 @@ class BlockTriangular(Law):
 class KroneckerRank(Law):
     """M = A ⊗ B with A of size ``left``: the rearranged matrix has rank one."""
 
+    words = "Kronecker product {left} ⊗ {right}"
     left: int
     right: int
 
-    @property
-    def claim(self) -> str:
-        """The law in words."""
-        return f"Kronecker product {self.left} ⊗ {self.right}"
-
     def deviation(self, matrices: Tensor) -> Tensor:
-        """Second singular value of the rearrangement, relative to the first."""
+        """Return the second singular value of the rearrangement, relative to the first."""
         a, b = self.left, self.right
         arranged = matrices.reshape(-1, a, b, a, b).transpose(2, 3).reshape(-1, a * a, b * b)
         values: Tensor = torch.linalg.svdvals(arranged)
@@ -329,42 +301,26 @@ class OnBlock(Law):
         return f"block {self.begin}:{self.begin + self.size}: {self.law.claim}"
 
     def deviation(self, matrices: Tensor) -> Tensor:
-        """The law's deviation on the block."""
+        """Return the law's deviation on the block."""
         span = slice(self.begin, self.begin + self.size)
         return self.law.deviation(matrices[:, span, span])
 
 
 def spectral_bound(laws: Sequence[Law]) -> float | None:
-    """The smallest bound of ‖M‖₂ that follows from the laws."""
+    """Return the smallest bound of ‖M‖₂ that follows from the laws."""
     isometric = (Orthogonal, ScaledOrthogonal, DoublyStochastic, Permutation)
     bounds = [1.0 for law in laws if isinstance(law, isometric)]
     bounds += [law.cap for law in laws if isinstance(law, SpectralNorm)]
     return min(bounds, default=None)
 
 
-def shared_laws(parts: Sequence[Sequence[Law]]) -> list[list[Law]]:
-    """For each kind of law that every part obeys: the laws of that kind, one per part."""
+def shared_laws(parts: Sequence[Sequence[Law]], join: Callable[[Law, Sequence[Law]], Law | None]) -> list[Law]:
+    """Return the laws that follow by ``join`` from the kinds of laws that every part obeys."""
     shared = []
     for law in parts[0]:
-        same = [next((other for other in laws if type(other) is type(law)), None) for laws in parts[1:]]
-        found = [other for other in same if other is not None]
-        if len(found) == len(parts) - 1:
-            shared.append([law, *found])
+        same_kind = [next((other for other in laws if type(other) is type(law)), None) for laws in parts[1:]]
+        others = [other for other in same_kind if other is not None]
+        joined = join(law, others) if len(others) == len(same_kind) else None
+        if joined is not None:
+            shared.append(joined)
     return shared
-
-
-def certify_laws(family: TransitionFamily, matrices: Tensor | None = None) -> tuple[Certificate, ...]:
-    """Measure every law of a family on its table (or on the given ``(N, D, D)`` matrices)."""
-    found = (family.table() if matrices is None else matrices).detach()
-    if found.dtype not in LAW_TOLERANCE or found.ndim != 3 or found.shape[0] == 0:
-        raise ValueError(
-            f"matrices must be float32 or float64 of shape (N, D, D), N ≥ 1; got {found.dtype}, {tuple(found.shape)}"
-        )
-    bound = LAW_TOLERANCE[found.dtype]
-    certificates = []
-    for law in family.laws():
-        deviation = law.deviation(found.double())
-        # A NaN must not hide behind a smaller number.
-        worst = int(torch.where(deviation.isnan(), torch.inf, deviation).argmax())
-        certificates.append(Certificate(law.claim, bound, float(deviation[worst]), f"symbol {worst}"))
-    return tuple(certificates)

@@ -1,4 +1,4 @@
-"""F7: the whole orthogonal group, and the default for it."""
+"""Orthogonal transitions reach the full orthogonal group; they are the default family."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class OrthogonalTransitions(SignedFamily):
     signs add the other half of O(d).  With one negative sign every matrix has det −1 and eigenvalue −1 is there
     from the first step: training only has to turn it.  One spare dimension gives every orthogonal matrix of
     dimension d − 1, of either determinant.  Of six orthogonal families this one learned parity and mod-5
-    counting best (docs, "Which orthogonal family?").
+    counting best (docs/transitions.md, "Which orthogonal family?").
 
     Args:
         negatives: How many coordinates, the last ones, start flipped, for every token; they cannot change while
-            training, because det +1 and det −1 are disconnected.  Default 1 (0 when d = 1).  ``signs`` is a
-            buffer of shape ``(V, D)`` (features: ``(D)``) and may be set by who knows better.
+            training, because det +1 and det −1 are disconnected.  Default 1 (0 when d = 1).  The buffer ``signs``,
+            of shape ``(V, D)`` (features: ``(D)``), may be overridden by the caller.
     """
 
     name = "orthogonal"
     slope = 4
 
     def rotation(self, raw: Tensor) -> Tensor:
-        """The squared Cayley transform."""
+        """Apply the Cayley transform and square it."""
         return cayley_rotation(raw, self.state_dim, squared=True)

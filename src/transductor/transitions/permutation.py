@@ -1,4 +1,4 @@
-"""F3: exact permutations."""
+"""Permutation transitions are exact and fixed."""
 
 from __future__ import annotations
 
@@ -54,29 +54,29 @@ class PermutationTransitions(TransitionFamily):
         self.register_buffer("unit", torch.ones(()), persistent=False)
 
     def build(self, features: Tensor | None) -> Tensor:
-        """One-hot columns."""
+        """Return matrices with one-hot columns."""
         unit = self.get_buffer("unit")
         one_hot = torch.nn.functional.one_hot(self.images, self.state_dim)
         return one_hot.mT.to(working_dtype(unit.dtype)).contiguous()
 
     def stepper(self) -> Stepper:
-        """A gather."""
+        """Gather the coordinates; no arithmetic is done."""
         return Stepper(
             lambda state, tokens, came_from: state.gather(-1, came_from.index_select(0, tokens)),
             (self.images.argsort(-1),),
         )
 
     def step_cost(self) -> int:
-        """No arithmetic at all: d moves, counted as one each."""
+        """Count one for each of d moves."""
         return self.state_dim
 
     def start_matrix(self) -> None:
-        """It starts, and stays, where it is."""
+        """Promise nothing: the matrices are fixed."""
 
     def laws(self) -> tuple[Law, ...]:
-        """A permutation."""
+        """Every matrix is a permutation."""
         return (Permutation(), DoublyStochastic(), Orthogonal())
 
     def spec(self) -> FamilySpec:
-        """With the permutations."""
+        """Return the permutations with the name."""
         return FamilySpec(self.name, {"permutations": tuple(tuple(row) for row in self.images.tolist())})

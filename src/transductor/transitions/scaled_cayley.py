@@ -1,4 +1,4 @@
-"""F6: rotations that forget."""
+"""Scaled Cayley transitions are rotations that forget at a learned rate."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class ScaledCayleyTransitions(SkewFamily):
     slope = 2
 
     def origin(self) -> Tensor:
-        """A = 0, and σ(θ) = 0.95 as the last number."""
+        """Start at A = 0 and, as the last number, σ(θ) = 0.95."""
         return torch.cat((super().origin(), torch.tensor([math.log(0.95 / 0.05)])))
 
     def chart(self, raw: Tensor) -> Tensor:
-        """Gain times rotation."""
+        """Multiply the rotation by the gain."""
         return torch.sigmoid(raw[..., -1, None, None]) * cayley_rotation(raw[..., :-1], self.state_dim)
 
     def lipschitz_of_chart(self) -> float | None:
-        """d(gC) = dg C + g dC with ‖C‖_F = √d, g ≤ 1, g' ≤ 1/4."""
+        """Bound d(gC) = dg C + g dC, with ‖C‖_F = √d, g ≤ 1, g' ≤ 1/4."""
         return math.sqrt(self.state_dim / 16 + 8)
 
     def laws(self) -> tuple[Law, ...]:
-        """A rotation up to a gain in (0, 1)."""
+        """Every matrix is a rotation times a gain in (0, 1)."""
         return (ScaledOrthogonal(),)

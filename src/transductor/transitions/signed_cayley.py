@@ -1,4 +1,4 @@
-"""F7: the whole orthogonal group, by signs."""
+"""Signed Cayley transitions reach the full orthogonal group by fixed signs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class SignedCayleyTransitions(SignedFamily):
     negative and one spare dimension reach every orthogonal matrix of dimension d − 1.
 
     Args:
-        negatives: How many coordinates, the last ones, are −1 for every token; default 1 (0 when d = 1).
-            ``signs`` is a buffer of shape ``(V, D)`` (features: ``(D)``) and may be set by who knows better.
+        negatives: How many coordinates, the last ones, are −1 for every token; default 1 (0 when d = 1).  The buffer
+            ``signs``, of shape ``(V, D)`` (features: ``(D)``), may be overridden by the caller.
     """
 
     name = "signed_cayley"
     slope = 2
 
     def rotation(self, raw: Tensor) -> Tensor:
-        """The Cayley transform."""
+        """Apply the Cayley transform."""
         return cayley_rotation(raw, self.state_dim)

@@ -1,4 +1,4 @@
-"""F2: independent decays and flips."""
+"""Signed diagonal transitions let each coordinate decay and flip by itself."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class SignedDiagonalTransitions(ElementwiseFamily):
     name = "signed_diagonal"
 
     def origin(self) -> Tensor:
-        """Near θ = 0, but not there, where the gradient vanishes."""
+        """Start near θ = 0, but not at it, because the gradient vanishes there."""
         return torch.full((self.state_dim,), 0.3)
 
     def eigenvalues(self, raw: Tensor) -> Tensor:
-        """γ cos θ."""
+        """Return γ cos θ."""
         return self.spectral_cap * torch.cos(raw)
 
     def lipschitz_of_chart(self) -> float | None:
-        """|cos'| ≤ 1."""
+        """Return γ, because |cos'| ≤ 1."""
         return self.spectral_cap

@@ -1,24 +1,24 @@
-"""F3: the relaxation of permutations."""
+"""Sinkhorn transitions are doubly stochastic: the relaxation of permutations."""
 
 from __future__ import annotations
 
 import math
-from typing import final
+from typing import Unpack, final
 
 import torch
 from torch import Tensor
 
 from transductor.checks import check_positive
-from transductor.transitions.base import ChartedFamily
+from transductor.transitions.base import ChartedFamily, Sizes
 from transductor.transitions.laws import DoublyStochastic, Law, SpectralNorm
 from transductor.transitions.stochastic import staying_logits
 
 
 def doubly_stochastic(logits: Tensor, iterations: int) -> Tensor:
-    """``(..., D, D)`` logits to doubly stochastic matrices: Sinkhorn's rounds, then an exact landing.
+    """Map logits ``(..., D, D)`` to doubly stochastic matrices, exact after any number of Sinkhorn's rounds.
 
     A finite number of rounds leaves the sums slightly off.  Shrinking the rows and columns that exceed 1
-    and filling what is missing with one rank-one term lands exactly on the polytope.
+    and adding what is missing as one rank-one term gives sums of exactly 1.
     """
     for _ in range(iterations):
         logits = logits - logits.logsumexp(-1, keepdim=True)
@@ -39,49 +39,42 @@ def _check_temperature(temperature: float) -> None:
 
 @final
 class SinkhornTransitions(ChartedFamily):
-    """Doubly stochastic matrices: what lies between permutations.
+    """Doubly stochastic matrices: the convex hull of the permutations.
 
     Args:
         temperature: Divides the logits; near 0 the matrices come close to permutations.  May be changed
             while training.
         iterations: Rounds of Sinkhorn's normalisation.
+        identity_weight: Weight of staying in a state, at the start.
     """
 
     name = "sinkhorn"
     options = ("temperature", "iterations", "identity_weight")
 
     def __init__(
-        self,
-        *,
-        state_dim: int,
-        vocab_size: int | None = None,
-        feature_dim: int | None = None,
-        temperature: float = 1.0,
-        iterations: int = 20,
-        identity_weight: float = 0.9,
-        init_scale: float | None = None,
+        self, *, temperature: float = 1.0, iterations: int = 20, identity_weight: float = 0.9, **sizes: Unpack[Sizes]
     ) -> None:
         check_positive("iterations", iterations)
         _check_temperature(temperature)
         self.temperature, self.iterations, self.identity_weight = temperature, iterations, identity_weight
-        super().__init__(state_dim=state_dim, vocab_size=vocab_size, feature_dim=feature_dim, init_scale=init_scale)
+        super().__init__(**sizes)
 
     def origin(self) -> Tensor:
-        """Logits that give staying put its weight."""
+        """Start at logits that give staying in a state its weight."""
         return self.temperature * staying_logits(self.state_dim, self.identity_weight)
 
     def default_scale(self) -> float:
-        """Of a logit, whatever d."""
+        """Return the scale of a logit, which does not depend on d."""
         return 0.1
 
     def chart(self, raw: Tensor) -> Tensor:
-        """Logits to the Birkhoff polytope."""
+        """Read the raw numbers as logits and normalise them."""
         _check_temperature(self.temperature)
         logits = raw.unflatten(-1, (self.state_dim, self.state_dim)) / self.temperature
         return doubly_stochastic(logits, self.iterations)
 
     def start_from(self, raw: Tensor) -> Tensor:
-        """A distribution."""
+        """Return a distribution."""
         return torch.softmax(raw / self.temperature, -1)
 
     def laws(self) -> tuple[Law, ...]:

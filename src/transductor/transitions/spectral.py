@@ -1,4 +1,4 @@
-"""Explicit spectral control: ``W / max(1, ‖W‖₂ / γ)``."""
+"""A spectral cap divides a matrix by ``max(1, ‖W‖₂ / γ)``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from transductor.kernels.precise import precise_spectral_norm
 
 
 def spectral_scale(matrices: Tensor, spectral_cap: float) -> Tensor:
-    """``1 / max(1, ‖W‖₂ / γ)`` for ``(..., D, D)``: exactly 1 below the cap."""
+    """Return ``1 / max(1, ‖W‖₂ / γ)`` for ``(..., D, D)``: exactly 1 below the cap."""
     return 1 / (precise_spectral_norm(matrices) / spectral_cap).clamp_min(1)
 
 
 def spectrally_capped(matrices: Tensor, spectral_cap: float) -> Tensor:
-    """Matrices with ``‖·‖₂ ≤ γ``, untouched below the cap."""
+    """Return matrices with ``‖·‖₂ ≤ γ``, unchanged below the cap."""
     return matrices * spectral_scale(matrices, spectral_cap)[..., None, None]
 
 
@@ -26,5 +26,5 @@ def check_spectral_cap(spectral_cap: float) -> None:
 
 
 def capped_lipschitz(state_dim: int) -> float:
-    """Frobenius Lipschitz constant of the cap: ``s W − s' W' = s(W − W') + (s − s')W'``, and ‖W'‖_F ≤ √d ‖W'‖₂."""
+    """Return the cap's Frobenius Lipschitz constant: ``sW − s'W' = s(W − W') + (s − s')W'``, ‖W'‖_F ≤ √d ‖W'‖₂."""
     return 1 + math.sqrt(state_dim)

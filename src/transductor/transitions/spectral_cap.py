@@ -1,4 +1,4 @@
-"""F13: any family, capped."""
+"""A spectral cap bounds the norms of any family."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from transductor.transitions.spectral import check_spectral_cap, spectrally_capp
 
 @final
 class SpectralCap(CompositeFamily):
-    """``W / max(1, ‖W‖₂ / γ)`` over another family: untouched below the cap, contracting at most γ above."""
+    """``W / max(1, ‖W‖₂ / γ)`` over another family: unchanged below the cap γ, and of norm γ above it."""
 
     name = "spectral_cap"
 
@@ -34,25 +34,25 @@ class SpectralCap(CompositeFamily):
         self.spectral_cap = spectral_cap
 
     def build(self, features: Tensor | None) -> Tensor:
-        """The part's matrices, capped."""
+        """Cap the part's matrices."""
         (matrices,) = self.built_parts(features)
         return spectrally_capped(matrices, self.spectral_cap)
 
     def start_matrix(self) -> Tensor | None:
-        """The part's start, capped."""
+        """Cap the part's start."""
         start = self.families[0].start_matrix()
         return None if start is None else spectrally_capped(start, self.spectral_cap)
 
     def start_from(self, raw: Tensor) -> Tensor:
-        """As the part does."""
+        """Map the raw numbers as the part does."""
         return self.families[0].start_from(raw)
 
     def arguments(self) -> Mapping[str, Any]:
-        """The cap."""
+        """Return the cap."""
         return {"spectral_cap": self.spectral_cap}
 
     def laws(self) -> tuple[Law, ...]:
-        """‖M‖₂ ≤ γ, and the part's structure, which scaling keeps."""
+        """‖M‖₂ ≤ γ holds, and the part's structure, which scaling keeps."""
         structure = (Support, ConstantAlong, ButterflyRank, BlockTriangular, KroneckerRank)
         kept = [law for law in self.families[0].laws() if isinstance(law, structure)]
         return (SpectralNorm(self.spectral_cap), *kept)

@@ -1,4 +1,4 @@
-"""F7: every rotation, by one solve and one product."""
+"""Squared Cayley transitions are all rotations, by one solve and one product."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import final
 from torch import Tensor
 
 from transductor.kernels.rotation import cayley_rotation
-from transductor.transitions.laws import Determinant, Law, Orthogonal
-from transductor.transitions.rotations import SkewFamily
+from transductor.transitions.rotations import RotationFamily
 
 
 @final
-class SquaredCayleyTransitions(SkewFamily):
+class SquaredCayleyTransitions(RotationFamily):
     """``C(A)²``: all of SO(d).
 
     Every rotation is the square of one without eigenvalue −1, so it is reached in the interior: a half turn sits
@@ -24,9 +23,5 @@ class SquaredCayleyTransitions(SkewFamily):
     slope = 4
 
     def chart(self, raw: Tensor) -> Tensor:
-        """The square of the Cayley transform."""
+        """Apply the Cayley transform and square it."""
         return cayley_rotation(raw, self.state_dim, squared=True)
-
-    def laws(self) -> tuple[Law, ...]:
-        """A rotation."""
-        return (Orthogonal(), Determinant(1))

@@ -1,19 +1,19 @@
-"""F8: column-stochastic matrices, the differentiable finite automaton."""
+"""Stochastic transitions are column-stochastic: a finite automaton that can be differentiated."""
 
 from __future__ import annotations
 
 import math
-from typing import final
+from typing import Unpack, final
 
 import torch
 from torch import Tensor
 
-from transductor.transitions.base import ChartedFamily
+from transductor.transitions.base import ChartedFamily, Sizes
 from transductor.transitions.laws import ColumnStochastic, Law
 
 
 def softmax_or_argmax(logits: Tensor, temperature: float, dim: int) -> Tensor:
-    """Softmax of ``logits / temperature``; at temperature 0 its exact limit, a one-hot argmax."""
+    """Return the softmax of ``logits / temperature``; at temperature 0 its exact limit, a one-hot argmax."""
     if not 0 <= temperature < math.inf:
         raise ValueError(f"temperature must be a finite number ≥ 0; got {temperature!r}")
     if temperature > 0:
@@ -23,7 +23,7 @@ def softmax_or_argmax(logits: Tensor, temperature: float, dim: int) -> Tensor:
 
 
 def staying_logits(state_dim: int, weight: float) -> Tensor:
-    """``(D·D)`` logits whose softmax puts ``weight`` on the diagonal and shares the rest."""
+    """Return ``(D·D)`` logits whose softmax puts ``weight`` on the diagonal and spreads the rest evenly."""
     if not 0 < weight < 1:
         raise ValueError(f"identity_weight must lie in (0, 1); got {weight!r}")
     return (math.log(weight / (1 - weight) * max(1, state_dim - 1)) * torch.eye(state_dim)).flatten()
@@ -35,49 +35,40 @@ class StochasticTransitions(ChartedFamily):
 
     At any positive temperature every entry is positive, so the head leaks: it never is a permutation, an
     identity or a reset, and its memory has a finite horizon.  ``temperature = 0`` is the exact limit, a
-    deterministic automaton; no gradient flows there.
+    deterministic automaton, through which no gradient flows.
 
     Args:
         temperature: Divides the logits.  May be changed while training (anneal 1 → 0.05, then 0).
-        identity_weight: The weight of staying put at the start.
+        identity_weight: Weight of staying in a state, at the start.
     """
 
     name = "stochastic"
     options = ("temperature", "identity_weight")
 
-    def __init__(
-        self,
-        *,
-        state_dim: int,
-        vocab_size: int | None = None,
-        feature_dim: int | None = None,
-        temperature: float = 1.0,
-        identity_weight: float = 0.9,
-        init_scale: float | None = None,
-    ) -> None:
+    def __init__(self, *, temperature: float = 1.0, identity_weight: float = 0.9, **sizes: Unpack[Sizes]) -> None:
         if not (isinstance(temperature, (int, float)) and 0 <= temperature < math.inf):
             raise ValueError(f"temperature must be a finite number ≥ 0; got {temperature!r}")
         self.temperature, self.identity_weight = temperature, identity_weight
-        super().__init__(state_dim=state_dim, vocab_size=vocab_size, feature_dim=feature_dim, init_scale=init_scale)
+        super().__init__(**sizes)
 
     def origin(self) -> Tensor:
-        """Logits that give staying put its weight."""
+        """Start at logits that give staying in a state its weight."""
         return (self.temperature or 1.0) * staying_logits(self.state_dim, self.identity_weight)
 
     def default_scale(self) -> float:
-        """Of a logit, whatever d."""
+        """Return the scale of a logit, which does not depend on d."""
         return 0.1
 
     def chart(self, raw: Tensor) -> Tensor:
-        """Softmax over ``to``."""
+        """Take the softmax over ``to``."""
         return softmax_or_argmax(raw.unflatten(-1, (self.state_dim, self.state_dim)), self.temperature, -2)
 
     def start_from(self, raw: Tensor) -> Tensor:
-        """A distribution."""
+        """Return a distribution."""
         return softmax_or_argmax(raw, self.temperature, -1)
 
     def lipschitz_of_chart(self) -> float | None:
-        """The Jacobian of a softmax has norm at most 1/2."""
+        """Return 1/(2 temperature): the Jacobian of a softmax has norm at most 1/2."""
         return 0.5 / self.temperature if self.temperature else None
 
     def laws(self) -> tuple[Law, ...]:

@@ -1,4 +1,4 @@
-"""What Toeplitz and Hankel matrices have in common: 2d − 1 numbers spread along diagonals."""
+"""Toeplitz and Hankel families spread 2d − 1 numbers along the diagonals of a matrix."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ class StripedFamily(CappedFamily):
     """``M[i, j] = m[places[i, j]]``, capped at ``spectral_cap``; starts with only the middle number 1."""
 
     def register_structure(self) -> None:
-        """Which number stands where."""
+        """Register which number stands where."""
         rows = torch.arange(self.state_dim)
         self.register_buffer("places", self.places_of(rows[:, None], rows), persistent=False)
 
     @staticmethod
     @abstractmethod
     def places_of(rows: Tensor, columns: Tensor) -> Tensor:
-        """Which number stands at (i, j), relative to the smallest."""
+        """Return which of the numbers stands at (i, j), counted from 0."""
 
     def origin(self) -> Tensor:
-        """The middle number is 1."""
+        """Start with 1 as the middle number and 0 elsewhere."""
         origin = torch.zeros(2 * self.state_dim - 1)
         origin[self.state_dim - 1] = 1
         return origin
 
     def chart(self, raw: Tensor) -> Tensor:
-        """Numbers spread along their diagonals."""
+        """Spread the numbers along their diagonals, then cap."""
         return spectrally_capped(raw[..., self.get_buffer("places")], self.spectral_cap)
 
     def lipschitz_of_chart(self) -> float | None:
-        """Each number stands at most d times, then the cap."""
+        """Return √d, because each number stands at most d times, times the constant of the cap."""
         return math.sqrt(self.state_dim) * capped_lipschitz(self.state_dim)
 
     def start_matrix(self) -> Tensor:
-        """The chart of the origin."""
+        """Return the chart of the origin."""
         return self.chart(self.origin().to(self.get_buffer("places").device)).cpu()

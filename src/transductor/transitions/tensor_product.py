@@ -1,4 +1,4 @@
-"""F11: automata in step, the Hadamard product of their series."""
+"""A tensor product runs two automata in step; their series are multiplied word by word."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from transductor.transitions.laws import KroneckerRank, Law, SpectralNorm, share
 
 
 def _kronecker(left: Tensor, right: Tensor) -> Tensor:
-    """Batched Kronecker product of ``(..., a, a)`` and ``(..., b, b)``."""
+    """Return the batched Kronecker product of ``(..., a, a)`` and ``(..., b, b)``."""
     product = left[..., :, None, :, None] * right[..., None, :, None, :]
     return product.flatten(-4, -3).flatten(-2, -1)
 
@@ -31,11 +31,11 @@ class TensorProduct(CompositeFamily):
         super().__init__((left, right), left.state_dim * right.state_dim)
 
     def build(self, features: Tensor | None) -> Tensor:
-        """Kronecker products."""
+        """Take Kronecker products of the parts."""
         return _kronecker(*self.built_parts(features))
 
     def stepper(self) -> Stepper:
-        """``(A ⊗ B) vec(H) = vec(A H Bᵀ)``: both factors act on a small matrix, through their own steppers."""
+        """Let both factors act on a small matrix through their own steppers: ``(A ⊗ B) vec(H) = vec(A H Bᵀ)``."""
         a, b = self.part_dims
 
         def step(state: Tensor, drive: Tensor, advances: Sequence[Stepper]) -> Tensor:
@@ -50,17 +50,17 @@ class TensorProduct(CompositeFamily):
         return Stepper.of_parts([part.stepper() for part in self.families], step)
 
     def step_cost(self) -> int:
-        """Each factor acts once per state of the other."""
+        """Count each factor once per state of the other."""
         (left, right), (a, b) = self.families, self.part_dims
         return b * left.step_cost() + a * right.step_cost()
 
     def start_matrix(self) -> Tensor | None:
-        """The product of the starts."""
+        """Return the Kronecker product of the starts."""
         left, right = (part.start_matrix() for part in self.families)
         return None if left is None or right is None else torch.kron(left, right)
 
     def start_from(self, raw: Tensor) -> Tensor:
-        """The product of the parts' starts; any vector where no part asks for more."""
+        """Return the product of the parts' starts; where no part restricts its start, the raw numbers themselves."""
         left, right = self.families
         if all(type(part).start_from is TransitionFamily.start_from for part in (left, right)):
             return raw
@@ -71,14 +71,11 @@ class TensorProduct(CompositeFamily):
         return torch.kron(left_start, right_start)
 
     def laws(self) -> tuple[Law, ...]:
-        """Kronecker structure, and what both factors share."""
-        (left, right) = self.families
-        laws: list[Law] = [KroneckerRank(left.state_dim, right.state_dim)]
-        for first, *others in shared_laws([left.laws(), right.laws()]):
-            joined = first.of_tensor_product(others)
-            if joined is not None:
-                laws.append(joined)
-        bounds = [spectral_bound(part.laws()) for part in (left, right)]
+        """The matrix is a Kronecker product, and what both factors share holds."""
+        parts = [part.laws() for part in self.families]
+        laws: list[Law] = [KroneckerRank(*self.part_dims)]
+        laws += shared_laws(parts, lambda law, others: law.of_tensor_product(others))
+        bounds = [spectral_bound(part) for part in parts]
         if bounds[0] is not None and bounds[1] is not None:
             laws.append(SpectralNorm(bounds[0] * bounds[1]))
         return tuple(laws)

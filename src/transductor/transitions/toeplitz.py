@@ -1,4 +1,4 @@
-"""F10: Toeplitz matrices."""
+"""Toeplitz transitions are constant along diagonals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import final
 
 from torch import Tensor
 
-from transductor.transitions.laws import ConstantAlong, Law, SpectralNorm
+from transductor.transitions.laws import ConstantAlong, Law
 from transductor.transitions.striped import StripedFamily
 
 
@@ -18,9 +18,9 @@ class ToeplitzTransitions(StripedFamily):
 
     @staticmethod
     def places_of(rows: Tensor, columns: Tensor) -> Tensor:
-        """i − j."""
+        """Count the diagonals: i − j + d − 1."""
         return rows - columns + len(columns) - 1
 
-    def laws(self) -> tuple[Law, ...]:
-        """Toeplitz structure, ‖M‖₂ ≤ γ."""
-        return (ConstantAlong("Toeplitz", 1), SpectralNorm(self.spectral_cap))
+    def structure(self) -> tuple[Law, ...]:
+        """The matrix is a Toeplitz matrix."""
+        return (ConstantAlong("Toeplitz", 1),)
