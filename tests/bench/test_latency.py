@@ -14,7 +14,7 @@ from tests.laws.test_scan import HERE
 from transductor.bench import LatencyStudy, WrongResult, run_latency
 from transductor.bench.correctness import Judge
 from transductor.bench.memory import PeakMemory
-from transductor.bench.peers import BoundCall, Contender, Unavailable, contenders, library
+from transductor.bench.peers import BoundCall, Contender, Unavailable, all_contenders, library
 from transductor.bench.timing import HostBurst, Stopwatch, measured_ceilings, stopwatch, take_turns
 from transductor.bench.workloads import ACTS, Case, Ceilings, draw, floor_of
 from transductor.configuration import from_plain
@@ -41,8 +41,8 @@ def record():
 def altered(change, **options):
     """Our scan with something done to its results."""
 
-    def bind(given):
-        right = library("chunked")(given)
+    def bind(operands):
+        right = library("chunked")(operands)
         return BoundCall(
             lambda: change(right.forward(), 0), lambda: tuple(map(change, right.forward_backward(), range(9)))
         )
@@ -50,7 +50,7 @@ def altered(change, **options):
     return Contender("altered", bind, **options)
 
 
-def refusing(given):
+def refusing(operands):
     raise Unavailable("not today")
 
 
@@ -58,7 +58,7 @@ AUTO = Contender("auto", library("auto"), ours=True)
 
 
 def test_every_contender_has_a_number_or_a_reason(record):
-    names = {one.name for one in contenders("cpu")}
+    names = {contender.name for contender in all_contenders("cpu")}
     assert {"auto", *HERE, "kogge_stone", "loop", "associative_scan", "jax", "attention", "lstm"} <= names
     for part, wanted in (("lengths", names), ("shapes", {"auto", "chunked"})):
         assert len(record.measurements[part]) == len(getattr(TINY, part))
@@ -109,12 +109,12 @@ def test_the_record_comes_back_and_the_figure_needs_nothing_else(record, tmp_pat
 def test_a_wrong_backend_of_ours_is_refused_before_anything_is_timed(change, words, monkeypatch):
     monkeypatch.setattr("transductor.bench.latency.take_turns", lambda *_, **__: pytest.fail("timed"))
     with pytest.raises(WrongResult, match=words):
-        run_latency(replace(TINY, shapes=()), field=[AUTO, altered(change, ours=True)])
+        run_latency(replace(TINY, shapes=()), contenders=[AUTO, altered(change, ours=True)])
 
 
 def test_a_forward_pass_that_differs_from_the_one_with_gradients_is_refused():
-    def bind(given):
-        right = library("chunked")(given)
+    def bind(operands):
+        right = library("chunked")(operands)
         return BoundCall(lambda: right.forward() + 0.01, right.forward_backward)
 
     with pytest.raises(WrongResult, match="forward alone"):
@@ -123,13 +123,13 @@ def test_a_forward_pass_that_differs_from_the_one_with_gradients_is_refused():
 
 def test_an_auto_that_fails_is_no_skipped_peer():
     with pytest.raises(WrongResult, match=r"auto fails at .*not today"):
-        run_latency(TINY, field=[Contender("auto", refusing, ours=True)])
+        run_latency(TINY, contenders=[Contender("auto", refusing, ours=True)])
 
 
 def test_peers_that_refuse_fail_or_are_wrong_give_a_reason():
-    def fails_when_timed(given):
-        right = library("chunked")(given)
-        if given.case.batch == 3 or given.case.time > 33:
+    def fails_when_timed(operands):
+        right = library("chunked")(operands)
+        if operands.case.batch == 3 or operands.case.time > 33:
             return right
         return BoundCall(lambda: torch.ones(2) @ torch.ones(3), right.forward_backward)
 
@@ -143,7 +143,7 @@ def test_peers_that_refuse_fail_or_are_wrong_give_a_reason():
     ]
     huge = Case(1, 20, dim=4096, symbols=1)
     assert field[-1].footprint(replace(huge, time=1 << 20), "forward") > 1 << 40
-    first, second = run_latency(replace(TINY, shapes=()), field=field).measurements["lengths"]
+    first, second = run_latency(replace(TINY, shapes=()), contenders=field).measurements["lengths"]
     for cell in (first, second):
         skipped = {name: acts["forward"].get("skipped", "") for name, acts in cell["contenders"].items()}
         assert skipped["refuses"] == "Unavailable: not today"
@@ -158,10 +158,10 @@ def test_peers_that_refuse_fail_or_are_wrong_give_a_reason():
 def test_slow_peers_are_skipped_for_a_stated_reason():
     field = [AUTO, Contender("slow", library("reference")), Contender("spender", library("chunked"))]
     study = replace(TINY, shapes=(), limit=0.0, budget=0.0)
-    first, second = run_latency(study, field=field).measurements["lengths"]
+    first, second = run_latency(study, contenders=field).measurements["lengths"]
     assert first["contenders"]["slow"]["forward"]["seconds"] > 0
     assert second["contenders"]["slow"]["forward"]["skipped"] == "has used its 0 s"
-    _, second = run_latency(replace(study, budget=99.0), field=field).measurements["lengths"]
+    _, second = run_latency(replace(study, budget=99.0), contenders=field).measurements["lengths"]
     assert "the limit is 0 s" in second["contenders"]["slow"]["forward"]["skipped"]
     assert "seconds" in second["contenders"]["auto"]["forward"]  # ours is always measured
 
@@ -171,12 +171,12 @@ def test_missing_libraries_are_a_reason(monkeypatch):
 
     peers._jax_functions.cache_clear()
     monkeypatch.setitem(sys.modules, "jax", None)
-    given = draw(Case(1, 8), "cpu", 0)
-    field = {one.name: one for one in contenders("cpu")}
+    operands = draw(Case(1, 8), "cpu", 0)
+    field = {contender.name: contender for contender in all_contenders("cpu")}
     with pytest.raises(Unavailable, match="jax is not installed"):
-        field["jax"].bind(given)
+        field["jax"].bind(operands)
     with pytest.raises(Unavailable, match="need a GPU"):
-        field["delta_rule"].bind(given)
+        field["delta_rule"].bind(operands)
     for name in ("loop", "kogge_stone", "associative_scan", "jax"):
         with pytest.raises(Unavailable, match="a table and tokens only"):
             field[name].bind(draw(Case(1, 8, symbols=0), "cpu", 0))
@@ -204,13 +204,15 @@ def test_floors_count_what_must_be_moved_and_computed():
 
 @pytest.mark.parametrize("case", [Case(2, 5), Case(1, 6, symbols=0), Case(1, 6, symbols=300), Case(1, 6, bias=True)])
 def test_operands_are_rotations_and_fresh(case):
-    given, other = draw(case, "cpu", 1), draw(case, "cpu", 2)
-    assert torch.allclose(given.matrices.mT @ given.matrices, torch.eye(16).expand_as(given.matrices), atol=1e-5)
-    assert given.matrices.shape == ((case.symbols, 16, 16) if case.symbols else (case.batch, case.time, 16, 16))
-    assert not torch.equal(given.cotangent, other.cotangent)
-    assert torch.equal(given.cotangent, draw(case, "cpu", 1).cotangent)
-    assert (given.tokens is None) == (case.symbols == 0)
-    assert (given.bias is None) == (not case.bias)
+    operands, other = draw(case, "cpu", 1), draw(case, "cpu", 2)
+    assert torch.allclose(
+        operands.matrices.mT @ operands.matrices, torch.eye(16).expand_as(operands.matrices), atol=1e-5
+    )
+    assert operands.matrices.shape == ((case.symbols, 16, 16) if case.symbols else (case.batch, case.time, 16, 16))
+    assert not torch.equal(operands.cotangent, other.cotangent)
+    assert torch.equal(operands.cotangent, draw(case, "cpu", 1).cotangent)
+    assert (operands.tokens is None) == (case.symbols == 0)
+    assert (operands.bias is None) == (not case.bias)
 
 
 def test_a_case_that_cannot_be_packed_is_refused():
@@ -262,10 +264,10 @@ def test_memory_is_measured():
 
 
 def test_ceilings_are_plausible():
-    found = measured_ceilings("cpu", quick=True)
-    assert 1e8 < found.bytes_per_second < 1e13
-    assert found.float64 > 1e8
-    assert 1e8 < found.float32 < 1e15
+    ceilings = measured_ceilings("cpu", quick=True)
+    assert 1e8 < ceilings.bytes_per_second < 1e13
+    assert ceilings.float64 > 1e8
+    assert 1e8 < ceilings.float32 < 1e15
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs are captured on a GPU")

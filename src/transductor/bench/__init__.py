@@ -1,4 +1,4 @@
-"""Speed and memory of the scan and of whole models, measured beside peers in one run."""
+"""Benchmarks: speed and memory of the scan and of complete models, measured in one run beside what others ship."""
 
 from transductor.bench.correctness import WrongResult
 from transductor.bench.latency import LatencyStudy, run_latency

@@ -1,4 +1,4 @@
-"""Study ``latency``: the scan beside its peers in one run; correctness first, then time, then memory."""
+"""The study ``latency`` measures the scan beside its peers in one run: correctness first, then time and memory."""
 
 from __future__ import annotations
 
@@ -15,35 +15,34 @@ from typing import Any
 
 import torch
 
-from transductor.bench.correctness import Judge, WrongResult, one_line
+from transductor.bench.correctness import Judge, one_line
 from transductor.bench.memory import available_bytes, device_peak, scan_memory
-from transductor.bench.peers import BoundCall, Contender, contenders, unraced
+from transductor.bench.peers import BoundCall, Contender, all_contenders, untimed_backends
 from transductor.bench.timing import (
     Stopwatch,
     call_time,
     full_float32,
     measured_ceilings,
     quiet_collector,
+    run_environment,
     stopwatch,
     take_turns,
 )
 from transductor.bench.workloads import ACTS, Case, Ceilings, draw, floor_of
 from transductor.configuration import configuration, to_plain
-from transductor.results import Record, environment
-
-__all__ = ["PARTS", "LatencyStudy", "WrongResult", "run_latency"]
+from transductor.results import Record
 
 PARTS = ("lengths", "shapes")
 
-# Called with what is measured now, how many cells are done, and how many there are.
+# Called with what is measured next, how many cells are done, and how many there are.
 OnCell = Callable[[str, int, int], None]
 
-# Measured on every shape; the others are there for the lengths.
+# Timed on every shape; the other contenders are timed on the lengths only.
 _OWN = ("auto", "chunked")
 
 
 def _shapes(single: int, batched: tuple[int, int], dense: tuple[tuple[int, int], ...]) -> tuple[Case, ...]:
-    """What our own scan is measured on: each axis varied alone around d = 16, V = 8, float32."""
+    """Return the shapes for our own scan: each axis varied by itself around d = 16, V = 8, float32."""
     cases: list[Case] = []
     for batch, length in ((1, single), batched):
         base = Case(batch, length)
@@ -51,8 +50,7 @@ def _shapes(single: int, batched: tuple[int, int], dense: tuple[tuple[int, int],
         cases += [replace(base, symbols=symbols) for symbols in (256, 50_257)]
         cases += [replace(base, symbols=0), replace(base, bias=True)]
         cases += [replace(base, dtype=dtype) for dtype in ("bfloat16", "float64")]
-        packed = Case(1, batch * length, documents=batch if batch > 1 else 32)
-        cases.append(packed)
+        cases.append(Case(1, batch * length, documents=batch if batch > 1 else 32))
     return (*cases, *(Case(batch, length, dim=64, symbols=0) for batch, length in dense))
 
 
@@ -64,15 +62,15 @@ class LatencyStudy:
     Args:
         lengths: Cases on which every contender is timed.
         shapes: Cases on which our own scan is timed, beside ``chunked``.
-        parts: Which of the two, of ``PARTS``.
+        parts: Which of ``PARTS`` are measured.
         check_length: T of the comparison with float64.
-        sets: Sets of operands a contender goes round, so that caches are not what is measured.
-        box: Seconds of timing per contender, case and act.
+        sets: Sets of operands that a contender reads in turn, so that caches are not what is measured.
+        box: Seconds of timing per contender, case and act (forward, or forward and backward).
         rounds: Most samples of each.
-        limit: A call expected to take longer is skipped.
+        limit: A call expected to take more seconds is skipped.
         budget: Seconds a peer may use in all, compilation included.
         memory: B, T, d, V at which peak memory is measured.
-        quick: Small ceilings too: numbers nobody should quote.
+        quick: Whether ceilings are measured on small tensors; such numbers should not be quoted.
     """
 
     lengths: tuple[Case, ...]
@@ -89,7 +87,7 @@ class LatencyStudy:
 
     @staticmethod
     def for_device(device: str) -> LatencyStudy:
-        """The study that is published."""
+        """Return the study whose numbers are published."""
         if device == "cuda":
             lengths = tuple(Case(1, time) for time in (128, 512, 2048, 8192, 32_768, 131_072))
             batched = Case(64, 2048), Case(64, 8192)
@@ -101,7 +99,7 @@ class LatencyStudy:
 
     @staticmethod
     def small() -> LatencyStudy:
-        """Seconds long, to see that everything runs."""
+        """Return a study of seconds: a quick check that everything runs."""
         shapes = tuple(case for case in _shapes(64, (4, 32), ((1, 16),)) if case.symbols < 1000 and case.dim < 64)
         return LatencyStudy(
             (Case(1, 64), Case(1, 256), Case(4, 64)), shapes, check_length=512, sets=2, box=0.02, rounds=2, limit=1.0,
@@ -113,45 +111,40 @@ def run_latency(
     study: LatencyStudy,
     device: str = "cpu",
     on_cell: OnCell | None = None,
-    field: Sequence[Contender] | None = None,
+    contenders: Sequence[Contender] | None = None,
     keep: Callable[[Record], object] | None = None,
 ) -> Record:
     """Check, then time; a wrong backend of ours raises :class:`WrongResult` and nothing is timed.
 
-    ``keep`` is given the record after every case, so that an interrupted run loses one case at most.
+    ``keep`` receives the record after every case, so that an interrupted run loses one case at most.
     """
     began, load = time.perf_counter(), os.getloadavg()[0]
-    judged = [*contenders(device), *unraced()] if field is None else field
-    field = contenders(device) if field is None else field
+    judged = [*all_contenders(device), *untimed_backends()] if contenders is None else contenders
+    contenders = all_contenders(device) if contenders is None else contenders
     parts = [(part, case) for part in study.parts for case in getattr(study, part)]
     report = on_cell or (lambda *_: None)
     judge = Judge(device)
-    found: dict[str, list[dict[str, Any]]] = {part: [] for part in study.parts}
+    cells: dict[str, list[dict[str, Any]]] = {part: [] for part in study.parts}
     with full_float32(), quiet_collector():
         report("correctness", 0, len(parts))
         run = _Run(study, device, judge.examine(judged, study.check_length))
-        own = [one for one in field if one.name in _OWN]
+        own = [contender for contender in contenders if contender.name in _OWN]
         shapes = {case: judge.examine_shape(case, own) for part, case in parts if part == "shapes"}
         report("ceilings", 0, len(parts))
         ceilings = measured_ceilings(device, quick=study.quick)
 
         def record(memory: dict[str, Any]) -> Record:
-            surroundings = {
-                **environment(),
-                "device": torch.cuda.get_device_name() if device == "cuda" else environment()["processor"],
-                "threads": torch.get_num_threads(),
-                "load": round(load, 2),  # of the machine before the run: a busy one gives numbers nobody should quote
-                "seconds": round(time.perf_counter() - began, 1),
-            }
-            measurements = {"ceilings": asdict(ceilings), "correctness": judge.entries, "memory": memory, **found}
-            return Record(f"scan_{device}", to_plain(study), measurements, surroundings)
+            measurements = {"ceilings": asdict(ceilings), "correctness": judge.entries, "memory": memory, **cells}
+            # The load before the run shows whether the computer was busy; then its numbers should not be quoted.
+            here = run_environment(device, began, load=round(load, 2))
+            return Record(f"scan_{device}", to_plain(study), measurements, here)
 
         report("memory", 0, len(parts))
         memory = _memory(study, device)
         for done, (part, case) in enumerate(parts):
             report(f"{part}: {case}", done, len(parts))
-            chosen, reasons = (own, shapes[case]) if part == "shapes" else (field, run.reasons)
-            found[part].append(run.cell(case, chosen, reasons, ceilings))
+            chosen, reasons = (own, shapes[case]) if part == "shapes" else (contenders, run.reasons)
+            cells[part].append(run.cell(case, chosen, reasons, ceilings))
             if keep is not None:
                 keep(record(memory))
         report("done", len(parts), len(parts))
@@ -159,7 +152,7 @@ def run_latency(
 
 
 class _Run:
-    """The timing: which contenders must not be timed, how quick each was, how much time each has used."""
+    """The state of the timing: who must not be timed, how quick each contender was, how much time each has used."""
 
     def __init__(self, study: LatencyStudy, device: str, reasons: dict[str, str]) -> None:
         self.study, self.device, self.reasons = study, device, reasons
@@ -167,30 +160,30 @@ class _Run:
         self._pace: dict[tuple[str, str], tuple[Case, float]] = {}
 
     def cell(
-        self, case: Case, field: Sequence[Contender], reasons: dict[str, str], ceilings: Ceilings
+        self, case: Case, contenders: Sequence[Contender], reasons: dict[str, str], ceilings: Ceilings
     ) -> dict[str, Any]:
-        """Every contender on one case, in turns."""
+        """Time every contender on one case, in turns."""
         sets = [draw(case, self.device, 1000 * case.time + number) for number in range(self.study.sets)]
-        outcomes: dict[str, dict[str, Any]] = {one.name: {} for one in field}
+        outcomes: dict[str, dict[str, Any]] = {contender.name: {} for contender in contenders}
         watches: dict[tuple[str, str], Stopwatch] = {}
         calls: dict[str, list[BoundCall]] = {}
-        for one in field:
+        for contender in contenders:
             for act in ACTS:
                 began = time.perf_counter()
                 try:
-                    reason = reasons.get(one.name, "") or self._skip(one, case, act)
+                    reason = reasons.get(contender.name, "") or self._skip(contender, case, act)
                     if not reason:
-                        if one.name not in calls:
-                            calls[one.name] = [one.bind(given) for given in sets]
-                        bound = calls[one.name]
-                        watches[one.name, act] = stopwatch(
-                            _acts(bound, act), self.device, bound[0].wait, capturable=one.capturable
+                        if contender.name not in calls:
+                            calls[contender.name] = [contender.bind(operands) for operands in sets]
+                        bound = calls[contender.name]
+                        watches[contender.name, act] = stopwatch(
+                            _acts(bound, act), self.device, bound[0].wait, capturable=contender.capturable
                         )
                 except Exception as error:
                     reason = self._reason(error)
                 if reason:
-                    outcomes[one.name][act] = {"skipped": reason}
-                self._used[one.name] += time.perf_counter() - began
+                    outcomes[contender.name][act] = {"skipped": reason}
+                self._used[contender.name] += time.perf_counter() - began
         turns = take_turns(watches, box=self.study.box, rounds=self.study.rounds)
         for (name, act), samples in turns.items():
             outcomes[name][act] = self._outcome(name, act, case, watches[name, act], samples, calls[name])
@@ -228,25 +221,26 @@ class _Run:
         self._used[name] += sum(samples)
         return outcome
 
-    def _skip(self, one: Contender, case: Case, act: str) -> str:
-        """Why this contender is not tried on this case; empty when it is."""
-        longest = one.longest.get(self.device)
+    def _skip(self, contender: Contender, case: Case, act: str) -> str:
+        """Return why this contender is not timed on this case; empty when it is."""
+        longest = contender.longest.get(self.device)
         if longest is not None and case.time > longest:
             return f"limited to T = {longest:,}"
-        if not one.ours and self._used[one.name] > self.study.budget:
+        if not contender.ours and self._used[contender.name] > self.study.budget:
             return f"has used its {self.study.budget:.0f} s"
         room = available_bytes(self.device) // 2
-        if one.footprint(case, act) > room:
-            return f"needs about {one.footprint(case, act) / 2**30:.0f} GiB; {room / 2**30:.0f} may be used"
-        if one.name != "auto" and (one.name, act) in self._pace:
-            before, seconds = self._pace[one.name, act]
-            expected = seconds * case.batch / before.batch * (case.time / before.time) ** one.growth
+        needed = contender.footprint(case, act)
+        if needed > room:
+            return f"needs about {needed / 2**30:.0f} GiB; {room / 2**30:.0f} may be used"
+        if contender.name != "auto" and (contender.name, act) in self._pace:
+            before, seconds = self._pace[contender.name, act]
+            expected = seconds * case.batch / before.batch * (case.time / before.time) ** contender.growth
             if expected > max(seconds, self.study.limit):
                 return f"expected to take {expected:.1f} s; the limit is {self.study.limit:.0f} s"
         return ""
 
     def _reason(self, error: Exception) -> str:
-        """One line for the record.  A device that is beyond repair raises here instead."""
+        """Return one line for the record; a device that cannot go on raises an error here instead."""
         self._clean()
         return one_line(error)
 
@@ -262,9 +256,9 @@ def _acts(bound: Sequence[BoundCall], act: str) -> list[Callable[[], Any]]:
 
 
 def _memory(study: LatencyStudy, device: str) -> dict[str, Any]:
-    """Peak memory of forward and backward over what nobody can do without: inputs, states, gradient of the states.
+    """Measure the peak memory of forward and backward beside the least possible: inputs, states and their gradient.
 
-    On a CPU in a process of its own.
+    On a CPU this happens in a process of its own.
     """
     batch, length, dim, symbols = study.memory
     if device == "cuda":

@@ -1,4 +1,4 @@
-"""Peak memory of one call: what the operating system, or the device's allocator, saw."""
+"""Peak memory of one call is measured by the operating system, or by the device's allocator."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ STATUS = Path("/proc/self/status")
 
 
 class PeakMemory:
-    """``with PeakMemory() as peak: …``, then ``peak.grown`` is how far the high-water mark rose, in bytes.
+    """After ``with PeakMemory() as peak: …``, ``peak.grown`` is how far the high-water mark rose, in bytes.
 
-    On Linux the mark is reset first, so that what a process needed earlier (imports, say) hides nothing.
+    On Linux the mark is reset first, so that an earlier peak (of imports, say) does not hide this one.
     """
 
     grown: int
@@ -39,7 +39,7 @@ class PeakMemory:
 
 
 def device_peak(call: Callable[[], object]) -> int:
-    """Bytes of device memory one call needs beyond what lives already, its results included."""
+    """Return the bytes of device memory that one call allocates at most, its results included."""
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
@@ -49,7 +49,7 @@ def device_peak(call: Callable[[], object]) -> int:
 
 
 def available_bytes(device: str) -> int:
-    """Memory that a call may still take."""
+    """Return the bytes of memory that a call may still take."""
     if device == "cuda":
         reusable = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         return int(torch.cuda.mem_get_info()[0] + reusable)
@@ -61,18 +61,18 @@ def available_bytes(device: str) -> int:
 
 
 def scan_memory(batch: int, time: int, dim: int, symbols: int, backend: str = "auto", device: str = "cpu") -> int:
-    """Bytes needed by forward and backward of the scan: inputs, states, their gradient and all that is between.
+    """Return the bytes that forward and backward of the scan need, from inputs to the gradient of the states.
 
-    The gradient of the states is dense and given, as the next layer hands it down.
+    The gradient of the states is a dense tensor, as the next layer would pass it down.
     """
     torch.manual_seed(0)
     table = torch.linalg.qr(torch.randn(symbols, dim, dim))[0].to(device).requires_grad_()
     tokens = torch.randint(0, symbols, (batch, time), device=device)
     start = torch.ones(dim, device=device)
 
-    def call(given: torch.Tensor) -> None:
-        states = scan(table, given, initial_state=start, backend=backend)
-        torch.autograd.grad(states, table, torch.randn(*given.shape, dim, device=device))
+    def call(tokens: torch.Tensor) -> None:
+        states = scan(table, tokens, initial_state=start, backend=backend)
+        torch.autograd.grad(states, table, torch.randn(*tokens.shape, dim, device=device))
 
     call(tokens[:, :64])
     if device == "cuda":

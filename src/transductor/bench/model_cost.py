@@ -1,4 +1,4 @@
-"""Study ``model_cost``: what a rational head adds to a Transformer's training step and to its decoding."""
+"""The study ``model_cost`` measures what a rational head adds to a Transformer's training step and decoding."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from torch.nn import functional as F
 
 from transductor.bench.correctness import one_line
 from transductor.bench.memory import device_peak
-from transductor.bench.timing import call_time, quiet_collector, stopwatch, take_turns
+from transductor.bench.timing import call_time, quiet_collector, run_environment, stopwatch, take_turns
 from transductor.checks import check_positive
 from transductor.configuration import configuration, to_plain
 from transductor.heads import RationalHead
 from transductor.model import BackboneConfig, RationalTransductor, SequenceModel, Transformer
-from transductor.results import Record, environment
+from transductor.results import Record
 from transductor.transitions import FamilySpec, OrthogonalTransitions, build_family
 
 MODELS = ("transformer", "transductor")
 PARTS = ("training", "decoding")
 
-# Prompts are read in stretches: the written-out mask of a whole one would be quadratic.
-_STRETCH = 512
+# Prompts are read in pieces, because the attention mask of a complete prompt would take quadratic memory.
+_PIECE = 512
 
 OnStage = Callable[[str, int, int], None]
 
@@ -34,13 +34,13 @@ OnStage = Callable[[str, int, int], None]
 @configuration
 @dataclass(frozen=True)
 class ModelCostStudy:
-    """A Transformer, and the same one with a head.
+    """A Transformer and the same one with a head, and how both are measured.
 
     Args:
         contexts: Tokens already read when one more is decoded.
         decode_batches: Rows decoded together.
         turns: Alternating turns of ``steps_per_turn`` training steps each.
-        warmup: Steps before the first turn; the compiler works in the first.
+        warmup: Steps before the first turn; the first of them compiles.
         compiled: Whether models go through ``torch.compile``.
     """
 
@@ -66,7 +66,7 @@ class ModelCostStudy:
 
     @staticmethod
     def for_device(device: str) -> ModelCostStudy:
-        """The study that is published; a CPU gets a smaller model."""
+        """Return the study whose numbers are published; a CPU gets a smaller model."""
         if device == "cuda":
             return ModelCostStudy()
         sizes = {"width": 256, "layers": 4, "length": 512, "batch": 4, "turns": 5, "steps_per_turn": 1, "warmup": 2}
@@ -74,13 +74,13 @@ class ModelCostStudy:
 
     @staticmethod
     def small() -> ModelCostStudy:
-        """Seconds long, to see that everything runs."""
+        """Return a study of seconds: a quick check that everything runs."""
         sizes = {"width": 16, "layers": 2, "attention_heads": 2, "state_dim": 4, "vocab_size": 8, "length": 32}
         times = {"batch": 2, "turns": 2, "steps_per_turn": 1, "warmup": 1, "decode_box": 0.02}
         return ModelCostStudy(**sizes, **times, contexts=(16,), decode_batches=(1, 2), compiled=False)  # type: ignore[arg-type]
 
     def build(self, name: str) -> SequenceModel[Any]:
-        """``"transductor"`` or ``"transformer"``, with one and the same backbone."""
+        """Build the ``"transductor"`` or the ``"transformer"``; both have the same backbone."""
         backbone = BackboneConfig(
             vocab_size=self.vocab_size, width=self.width, layers=self.layers, attention_heads=self.attention_heads
         )
@@ -93,7 +93,7 @@ class ModelCostStudy:
 def run_model_cost(
     study: ModelCostStudy, device: str = "cpu", on_stage: OnStage | None = None, parts: tuple[str, ...] = PARTS
 ) -> tuple[Record, ...]:
-    """Train both models in turns, decode with both in turns: one record for each part."""
+    """Train both models in turns and decode with both in turns; return one record for each part."""
     report = on_stage or (lambda *_: None)
     cells = [(batch, context) for batch in study.decode_batches for context in study.contexts]
     stages = ("training" in parts) + len(cells) * ("decoding" in parts)
@@ -105,23 +105,18 @@ def run_model_cost(
     with quiet_collector():
         for part in parts:
             began = time.perf_counter()
-            found: dict[str, Any]
+            measurements: dict[str, Any]
             if part == "training":
                 report("training step", 0, stages)
-                found = {"models": _training(study, models, device)}
+                measurements = {"models": _training(study, models, device)}
             else:
-                found = {"cells": []}
+                measurements = {"cells": []}
                 for batch, context in cells:
-                    done = stages - len(cells) + len(found["cells"])
+                    done = stages - len(cells) + len(measurements["cells"])
                     report(f"decoding, B={batch}, context {context:,}", done, stages)
-                    found["cells"].append(_decoding(study, models, device, batch, context))
-            surroundings = {
-                **environment(),
-                "device": torch.cuda.get_device_name() if device == "cuda" else environment()["processor"],
-                "threads": torch.get_num_threads(),
-                "seconds": round(time.perf_counter() - began, 1),
-            }
-            records.append(Record(f"model_{part}_{device}", to_plain(study), found, surroundings))
+                    measurements["cells"].append(_decoding(study, models, device, batch, context))
+            here = run_environment(device, began)
+            records.append(Record(f"model_{part}_{device}", to_plain(study), measurements, here))
     report("done", stages, stages)
     return tuple(records)
 
@@ -140,9 +135,9 @@ class _Trainer:
         ]
 
     def compile(self) -> None:
-        """In one graph if that works, else with breaks, else not at all."""
-        for how, whole in (("one graph", True), ("graph breaks", False)):
-            self.how, self.run = how, torch.compile(self.model, fullgraph=whole)
+        """Compile into one graph if that works, else with graph breaks, else not at all."""
+        for how, one_graph in (("one graph", True), ("graph breaks", False)):
+            self.how, self.run = how, torch.compile(self.model, fullgraph=one_graph)
             try:
                 self.step()
                 return
@@ -153,13 +148,13 @@ class _Trainer:
         self.how, self.run = "eager", self.model
 
     def warm_up(self) -> None:
-        """A few steps, after everybody is compiled: a failed attempt makes the others compile again."""
+        """Take a few steps, after all models are compiled: a failed attempt makes the others compile again."""
         for _ in range(self.study.warmup):
             self.step()
         _wait(self.device)
 
     def step(self) -> None:
-        """Next-token cross-entropy on random tokens: bfloat16 products, float32 weights."""
+        """Take a training step on random tokens: next-token cross-entropy, bfloat16 products, float32 weights."""
         self._turn += 1
         tokens, labels = self._batches[self._turn % len(self._batches)]
         with torch.autocast(self.device, torch.bfloat16):
@@ -170,13 +165,17 @@ class _Trainer:
         self.optimiser.zero_grad(set_to_none=True)
 
     def seconds(self) -> float:
-        """Of one step, averaged over a turn, from idle to idle."""
+        """Return the seconds of one step, averaged over a turn, from an idle device to an idle device."""
         _wait(self.device)
         begin = time.perf_counter()
         for _ in range(self.study.steps_per_turn):
             self.step()
         _wait(self.device)
         return (time.perf_counter() - begin) / self.study.steps_per_turn
+
+
+def _spread(seconds: list[float]) -> dict[str, float]:
+    return {"seconds": median(seconds), "min": min(seconds), "max": max(seconds)}
 
 
 def _wait(device: str) -> None:
@@ -193,20 +192,20 @@ def _training(study: ModelCostStudy, models: dict[str, SequenceModel[Any]], devi
         trainer.warm_up()
     turns: dict[str, list[float]] = {name: [] for name in trainers}
     for number in range(study.turns):
-        order = list(trainers) if number % 2 else list(trainers)[::-1]  # nobody always goes second
+        order = (
+            list(trainers) if number % 2 else list(trainers)[::-1]
+        )  # so that each model goes first as often as second
         for name in order:
             turns[name].append(trainers[name].seconds())
-    # Where the host launches slower than the device computes, its clock sees launches; a captured step has none.
+    # Where the host launches slower than the device computes, the host's clock measures launches; a graph has none.
     watches = (
         {name: stopwatch([trainer.step], device) for name, trainer in trainers.items()} if device == "cuda" else {}
     )
     captured = take_turns(watches, box=study.turns * 0.1, rounds=study.turns)
-    found = {}
+    entries = {}
     for name, trainer in trainers.items():
         entry: dict[str, Any] = {
-            "seconds": median(turns[name]),
-            "min": min(turns[name]),
-            "max": max(turns[name]),
+            **_spread(turns[name]),
             "turns": turns[name],
             "parameters": trainer.model.parameter_count(),
             "compiled": trainer.how,
@@ -222,38 +221,36 @@ def _training(study: ModelCostStudy, models: dict[str, SequenceModel[Any]], devi
             if watches[name].note:
                 entry["note"] = watches[name].note
             weights = sum(parameter.nbytes for parameter in trainer.model.parameters())
-            # Weights and the two moments of AdamW live on; the rest comes and goes within a step.
+            # Weights and the two moments of AdamW stay; everything else is allocated and freed within a step.
             entry["peak_bytes"] = 3 * weights + device_peak(trainer.step)
-        found[name] = entry
-    return found
+        entries[name] = entry
+    return entries
 
 
 def _decoding(
     study: ModelCostStudy, models: dict[str, SequenceModel[Any]], device: str, batch: int, context: int
 ) -> dict[str, Any]:
-    """Seconds to decode one token after ``context`` others; the stream is a value, so each call starts there again."""
-    found: dict[str, dict[str, Any]] = {name: {} for name in models}
+    """Time the decoding of one token after ``context`` others, every call from the same stream."""
+    entries: dict[str, dict[str, Any]] = {name: {} for name in models}
     with torch.no_grad(), torch.autocast(device, torch.bfloat16):
         calls = {}
         for name, model in models.items():
             try:
                 calls[name] = _next_token(model.eval(), study, device, batch, context)
             except torch.OutOfMemoryError as error:
-                found[name] = {"skipped": one_line(error)}
+                entries[name] = {"skipped": one_line(error)}
         watches = {name: stopwatch(several, device) for name, several in calls.items()}
         for name, samples in take_turns(watches, box=study.decode_box, rounds=25).items():
             if isinstance(samples, Exception):
-                found[name] = {"skipped": one_line(samples)}
+                entries[name] = {"skipped": one_line(samples)}
                 continue
-            found[name] = {
-                "seconds": median(samples), "min": min(samples), "max": max(samples), "timed": watches[name].timed
-            }  # fmt: skip
+            entries[name] = {**_spread(samples), "timed": watches[name].timed}
             if watches[name].note:
-                found[name]["note"] = watches[name].note
+                entries[name]["note"] = watches[name].note
         if device == "cuda":
             for name, several in calls.items():
-                found[name]["call_seconds"] = call_time(several, None, study.decode_box)
-    return {"batch": batch, "context": context, "models": found}
+                entries[name]["call_seconds"] = call_time(several, None, study.decode_box)
+    return {"batch": batch, "context": context, "models": entries}
 
 
 def _next_token(
@@ -261,8 +258,8 @@ def _next_token(
 ) -> list[Callable[[], Tensor]]:
     stream = model.start(batch)
     prompt = torch.randint(0, study.vocab_size, (batch, context), device=device)
-    for stretch in prompt.split(_STRETCH, 1):
-        stream = model.advance(stretch, stream)[1]
+    for piece in prompt.split(_PIECE, 1):
+        stream = model.advance(piece, stream)[1]
     tokens = [torch.randint(0, study.vocab_size, (batch, 1), device=device) for _ in range(4)]
     advance = torch.compile(model.advance) if study.compiled else model.advance
     return [lambda token=token: advance(token, stream)[0] for token in tokens]  # type: ignore[misc]

@@ -1,6 +1,6 @@
-"""The contenders: our scan as a user calls it, its backends, and what others ship.
+"""The contenders are our scan as a user calls it, its backends, and what others ship.
 
-A peer that is not installed, refuses or runs out of memory raises; the study records the reason.
+A peer that is not installed, refuses or runs out of memory raises an error; the study records the reason.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from transductor.recurrence import BACKENDS, scan
 
 
 class Unavailable(RuntimeError):
-    """A peer that cannot run here; the message is the reason."""
+    """A peer cannot run here; the message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class BoundCall:
     """A contender with its operands in place.
 
     ``forward`` gives the states, ``forward_backward`` the states and the gradients of matrices and initial state
-    (of its own inputs, for a peer that computes something else).  ``wait`` is given by libraries with their own
-    streams; ``numbers`` turns a result into torch tensors.
+    (of its own inputs, for a peer that computes something else).  ``wait`` waits for a library with streams of its
+    own; ``numbers`` turns a result into torch tensors.
     """
 
     forward: Callable[[], Any]
@@ -44,13 +44,13 @@ class Contender:
     """A name and a way to bind operands.
 
     Args:
-        ours: Refused, not skipped, when wrong.
-        same: Computes our recurrence, so that its values can be compared.
-        dense: Holds a matrix per position, and per round when differentiated.
+        ours: Whether it is our own: a wrong result then stops the study.
+        same: Whether it computes our recurrence, so that its values can be compared.
+        dense: Whether it holds a matrix per position, and per round when differentiated.
         growth: Power of T by which it slows down.
         longest: Largest T by device; beyond it a call takes minutes.
-        capturable: Whether a CUDA graph can hold it: what waits for the host cannot be, and a capture that breaks
-            troubles everybody after it.
+        capturable: Whether a CUDA graph can hold it.  A call that waits for the host cannot be captured, and a
+            capture that breaks disturbs the contenders after it.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Contender:
     capturable: bool = True
 
     def footprint(self, case: Case, act: str) -> int:
-        """Bytes a call is expected to need, roughly."""
+        """Estimate roughly the bytes that a call needs."""
         positions = case.batch * case.time
         if not self.dense:
             return 12 * 4 * positions * case.dim
@@ -71,21 +71,20 @@ class Contender:
         return 4 * positions * case.dim**2 * (3 * rounds if act == "forward_backward" else 4)
 
 
-def contenders(device: str) -> list[Contender]:
-    """All of them, ours first; backends are taken as they are registered."""
+def all_contenders(device: str) -> list[Contender]:
+    """Return all contenders, ours first; backends are taken as they are registered."""
     backends = [
         Contender(name, library(name), ours=True, dense=name == "reference", capturable=name == "triton")
         for name in BACKENDS
-        # Kogge–Stone is timed below without our checks, which is kinder to it; on a GPU the loop stands for both loops;
-        # kernels are timed where they belong.
+        # Kogge–Stone is timed below without our checks, which is kinder to it.  On a GPU the plain loop also stands for
+        # the reference.  Kernels are timed on the device they are written for.
         if name not in ("kogge_stone", *(("reference", "numba") if device == "cuda" else ("triton",)))
     ]
-    loop = Contender("loop", _bound(_loop), longest={"cuda": 2048}, capturable=False)
     return [
         Contender("auto", library("auto"), ours=True),
         *backends,
         Contender("kogge_stone", _bound(_kogge_stone), dense=True),
-        loop,
+        Contender("loop", _bound(_loop), longest={"cuda": 2048}, capturable=False),
         Contender("associative_scan", _bound(_associative_scan), dense=True),
         Contender("jax", _jax, dense=True),
         Contender("attention", _attention, same=False, growth=2),
@@ -94,8 +93,8 @@ def contenders(device: str) -> list[Contender]:
     ]
 
 
-def unraced() -> list[Contender]:
-    """Backends that are checked like the others, but timed only in a form without our checks."""
+def untimed_backends() -> list[Contender]:
+    """Return backends that are checked like the others, but timed only in a form without our checks."""
     return [Contender("kogge_stone backend", library("kogge_stone"), ours=True, dense=True)]
 
 
@@ -105,8 +104,8 @@ def _differentiable(states: Callable[[], Tensor], leaves: tuple[Tensor, ...], co
             return states()
 
     def forward_backward() -> tuple[Tensor, ...]:
-        found = states()
-        return found.detach(), *torch.autograd.grad(found, leaves, cotangent)
+        values = states()
+        return values.detach(), *torch.autograd.grad(values, leaves, cotangent)
 
     return BoundCall(forward, forward_backward)
 
@@ -116,43 +115,43 @@ def _leaf(value: Tensor) -> Tensor:
 
 
 def library(name: str) -> Callable[[Operands], BoundCall]:
-    """Our scan with this backend."""
+    """Bind our scan with this backend."""
 
-    def bind(given: Operands) -> BoundCall:
-        matrices, start = _leaf(given.matrices), _leaf(given.start)
-        bias = None if given.bias is None else _leaf(given.bias)
+    def bind(operands: Operands) -> BoundCall:
+        matrices, start = _leaf(operands.matrices), _leaf(operands.start)
+        bias = None if operands.bias is None else _leaf(operands.bias)
         leaves = (matrices, start) if bias is None else (matrices, start, bias)
         return _differentiable(
             lambda: scan(
                 matrices,
-                given.tokens,
+                operands.tokens,
                 bias=bias,
                 initial_state=start,
-                mask=given.mask,
-                cu_seqlens=given.cu_seqlens,
+                mask=operands.mask,
+                cu_seqlens=operands.cu_seqlens,
                 backend=name,
             ),
             leaves,
-            given.cotangent,
+            operands.cotangent,
         )
 
     return bind
 
 
 def _bound(states: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[[Operands], BoundCall]:
-    """A peer ``states(table, tokens, start)`` over a table, without options."""
+    """Bind a peer ``states(table, tokens, start)`` that reads a table and has no options."""
 
-    def bind(given: Operands) -> BoundCall:
-        if given.tokens is None or not given.plain:
+    def bind(operands: Operands) -> BoundCall:
+        if operands.tokens is None or not operands.plain:
             raise Unavailable("reads a table and tokens only")
-        table, tokens, start = _leaf(given.matrices), given.tokens, _leaf(given.start)
-        return _differentiable(lambda: states(table, tokens, start), (table, start), given.cotangent)
+        table, tokens, start = _leaf(operands.matrices), operands.tokens, _leaf(operands.start)
+        return _differentiable(lambda: states(table, tokens, start), (table, start), operands.cotangent)
 
     return bind
 
 
 def _loop(table: Tensor, tokens: Tensor, start: Tensor) -> Tensor:
-    """The loop a person would write: nothing checked, nothing generic, `M @ h` per step."""
+    """Run the loop a person would write: `M @ h` per step, without checks."""
     states = []
     if len(tokens) == 1:
         matrices, state = table.unbind(0), start
@@ -168,7 +167,7 @@ def _loop(table: Tensor, tokens: Tensor, start: Tensor) -> Tensor:
 
 
 def _kogge_stone(table: Tensor, tokens: Tensor, start: Tensor) -> Tensor:
-    """The paper's algorithm: prefix products by doubling."""
+    """Run the paper's algorithm: prefix products by doubling."""
     product, reach = table[tokens], 1
     while reach < tokens.shape[1]:
         product = torch.cat((product[:, :reach], product[:, reach:] @ product[:, :-reach]), 1)
@@ -177,7 +176,7 @@ def _kogge_stone(table: Tensor, tokens: Tensor, start: Tensor) -> Tensor:
 
 
 def _associative_scan(table: Tensor, tokens: Tensor, start: Tensor) -> Tensor:
-    """torch's own scan in its generic mode, eager: in a captured graph nothing of Python is left to compile away."""
+    """Run torch's own scan, generic and eager: a captured graph holds no Python that compiling could remove."""
     operator = importlib.import_module("torch._higher_order_ops.associative_scan").associative_scan
     products: Tensor = operator(lambda earlier, later: later @ earlier, table[tokens], dim=1, combine_mode="generic")
     return products @ start
@@ -193,24 +192,24 @@ def _jax_functions() -> tuple[Any, Any, Any]:
     numpy = importlib.import_module("jax.numpy")
 
     def states(table: Any, start: Any, tokens: Any) -> Any:
-        # "highest" is float32; the default on a GPU is TF32, which is another function at T = 32 768.
+        # "highest" is float32; the default on a GPU is TF32, whose values are wrong at T = 32 768.
         products = jax.lax.associative_scan(
             lambda earlier, later: numpy.matmul(later, earlier, precision="highest"), table[tokens], axis=1
         )
         return numpy.matmul(products, start, precision="highest")
 
     def with_gradients(table: Any, start: Any, tokens: Any, cotangent: Any) -> tuple[Any, ...]:
-        found, pull = jax.vjp(lambda m, h: states(m, h, tokens), table, start)
-        return (found, *pull(cotangent))
+        values, pull = jax.vjp(lambda m, h: states(m, h, tokens), table, start)
+        return (values, *pull(cotangent))
 
     return jax, jax.jit(states), jax.jit(with_gradients)
 
 
-def _jax(given: Operands) -> BoundCall:
-    if given.tokens is None or not given.plain:
+def _jax(operands: Operands) -> BoundCall:
+    if operands.tokens is None or not operands.plain:
         raise Unavailable("reads a table and tokens only")
     jax, states, with_gradients = _jax_functions()
-    platform = "gpu" if given.start.is_cuda else "cpu"
+    platform = "gpu" if operands.start.is_cuda else "cpu"
     if platform == "gpu" and jax.default_backend() != "gpu":
         raise Unavailable(f"jax sees only {jax.default_backend()}")
     place = jax.devices(platform)[0]
@@ -218,8 +217,8 @@ def _jax(given: Operands) -> BoundCall:
     def moved(value: Tensor) -> Any:
         return jax.device_put(value.detach().cpu().numpy(), place)
 
-    table, start, cotangent = (moved(value) for value in (given.matrices, given.start, given.cotangent))
-    tokens = moved(given.tokens.int())
+    table, start, cotangent = (moved(value) for value in (operands.matrices, operands.start, operands.cotangent))
+    tokens = moved(operands.tokens.int())
     return BoundCall(
         lambda: states(table, start, tokens),
         lambda: with_gradients(table, start, tokens, cotangent),
@@ -228,14 +227,14 @@ def _jax(given: Operands) -> BoundCall:
     )
 
 
-def _noise(given: Operands, *shape: int, dtype: torch.dtype) -> Tensor:
-    return torch.randn(*shape, device=given.start.device).to(dtype)
+def _noise(operands: Operands, *shape: int, dtype: torch.dtype) -> Tensor:
+    return torch.randn(*shape, device=operands.start.device).to(dtype)
 
 
-def _attention(given: Operands) -> BoundCall:
-    """Causal attention, four heads of 16, through SDPA; bfloat16 on a GPU, where its fast kernels are."""
-    device, dtype = given.start.device, torch.bfloat16 if given.start.is_cuda else torch.float32
-    shape = given.case.batch, 4, given.case.time, 16
+def _attention(operands: Operands) -> BoundCall:
+    """Bind causal attention, four heads of 16, through SDPA; in bfloat16 on a GPU, which its fast kernels need."""
+    device, dtype = operands.start.device, torch.bfloat16 if operands.start.is_cuda else torch.float32
+    shape = operands.case.batch, 4, operands.case.time, 16
     query, key, value, cotangent = (_leaf(torch.randn(shape, device=device).to(dtype)) for _ in range(4))
     return _differentiable(
         lambda: F.scaled_dot_product_attention(query, key, value, is_causal=True),
@@ -244,31 +243,30 @@ def _attention(given: Operands) -> BoundCall:
     )
 
 
-def _lstm(given: Operands) -> BoundCall:
-    """nn.LSTM with 16 units, cuDNN's on a GPU."""
-    network = nn.LSTM(16, 16, batch_first=True).to(given.start.device)
-    drive = _leaf(_noise(given, given.case.batch, given.case.time, 16, dtype=torch.float32))
+def _lstm(operands: Operands) -> BoundCall:
+    """Bind nn.LSTM with 16 units, which is cuDNN's on a GPU."""
+    network = nn.LSTM(16, 16, batch_first=True).to(operands.start.device)
+    drive = _leaf(_noise(operands, operands.case.batch, operands.case.time, 16, dtype=torch.float32))
 
     def states() -> Tensor:
         network.train(torch.is_grad_enabled())  # inference needs no reserve for a backward pass
-        found: Tensor = network(drive)[0]
-        return found
+        outputs: Tensor = network(drive)[0]
+        return outputs
 
-    cotangent = torch.randn_like(drive)
-    return _differentiable(states, (drive, *network.parameters()), cotangent)
+    return _differentiable(states, (drive, *network.parameters()), torch.randn_like(drive))
 
 
-def _delta_rule(given: Operands) -> BoundCall:
-    """flash-linear-attention's chunked delta rule, one head of 16, bfloat16."""
-    if not given.start.is_cuda:
+def _delta_rule(operands: Operands) -> BoundCall:
+    """Bind flash-linear-attention's chunked delta rule, one head of 16, in bfloat16."""
+    if not operands.start.is_cuda:
         raise Unavailable("its kernels need a GPU")
     try:
         chunk_delta_rule = importlib.import_module("fla.ops.delta_rule").chunk_delta_rule
     except ImportError as error:
         raise Unavailable(f"fla cannot be imported: {error}") from None
-    shape = given.case.batch, given.case.time, 1, 16
-    query, key, value = (_noise(given, *shape, dtype=torch.bfloat16) for _ in range(3))
+    shape = operands.case.batch, operands.case.time, 1, 16
+    query, key, value = (_noise(operands, *shape, dtype=torch.bfloat16) for _ in range(3))
     key = F.normalize(key.float(), dim=-1).to(torch.bfloat16)
-    beta = _noise(given, *shape[:3], dtype=torch.bfloat16).sigmoid()
+    beta = _noise(operands, *shape[:3], dtype=torch.bfloat16).sigmoid()
     leaves = tuple(map(_leaf, (query, key, value, beta)))
     return _differentiable(lambda: chunk_delta_rule(*leaves)[0], leaves, torch.randn_like(value))

@@ -1,4 +1,4 @@
-"""How long a call takes: replays of a captured graph, events, or the host's clock; contenders take turns."""
+"""Calls are timed by replays of a captured graph, by events or by the host's clock; contenders take turns."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ import torch
 from torch import Tensor
 
 from transductor.bench.workloads import Ceilings
+from transductor.results import environment
 
 Call = Callable[[], Any]
 Key = TypeVar("Key")
 
-# One sample lasts about this long on a device, so that starting and stopping the clock is not what is seen.
+# One sample lasts about this long on a device, so that starting and stopping the clock does not show.
 _SAMPLE_SECONDS = 2e-3
 
 
 @contextmanager
 def quiet_collector() -> Iterator[None]:
-    """What lives now is left out of garbage collection, which then takes no time worth mentioning."""
+    """Leave the objects that exist now out of garbage collection, which then takes almost no time."""
     gc.collect()
     gc.freeze()
     try:
@@ -36,7 +37,7 @@ def quiet_collector() -> Iterator[None]:
 
 @contextmanager
 def full_float32() -> Iterator[None]:
-    """Products of float32 matrices in float32, never in TF32."""
+    """Multiply float32 matrices in float32, never in TF32."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
@@ -46,14 +47,14 @@ def full_float32() -> Iterator[None]:
 
 
 class Stopwatch(ABC):
-    """``sample()`` gives seconds per call, averaged over a short burst."""
+    """A clock whose ``sample()`` gives seconds per call, averaged over a short burst."""
 
     timed: str
     note: str = ""
 
     @abstractmethod
     def sample(self) -> float:
-        """Seconds of one call."""
+        """Return the seconds of one call."""
 
 
 class HostClock(Stopwatch):
@@ -66,10 +67,10 @@ class HostClock(Stopwatch):
         self._wait(calls[0]())  # the first call warms up
 
     def sample(self) -> float:
-        """Seconds of one call."""
+        """Return the seconds of one call."""
         self._turn += 1
         call = self._calls[self._turn % len(self._calls)]
-        gc.collect()  # nobody pays for another's garbage
+        gc.collect()  # so that this call does not pay for the garbage of another
         begin = time.perf_counter()
         self._wait(call())
         return time.perf_counter() - begin
@@ -88,7 +89,7 @@ class HostBurst(Stopwatch):
         self._rounds = _rounds_for(self.sample() * len(calls))
 
     def sample(self) -> float:
-        """Seconds per call."""
+        """Return the seconds per call."""
         begin = time.perf_counter()
         for _ in range(self._rounds):
             results = [call() for call in self._calls]
@@ -98,7 +99,7 @@ class HostBurst(Stopwatch):
 
 
 class Events(Stopwatch):
-    """Device events around eager calls: includes what the host takes too long for."""
+    """Device events around eager calls; includes the time in which the device waits for the host."""
 
     timed = "events"
 
@@ -112,7 +113,7 @@ class Events(Stopwatch):
             call()
 
     def sample(self) -> float:
-        """Seconds per call."""
+        """Return the seconds per call."""
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize()
         begin.record()
@@ -131,7 +132,7 @@ class Replays(Events):
     def __init__(self, calls: Sequence[Call]) -> None:
         self._graph, self._results = captured(calls)
         super().__init__(calls)
-        self._rounds = max(5, self._rounds)  # the launch of a long graph takes a while; the next ones queue behind it
+        self._rounds = max(5, self._rounds)  # launching a long graph takes time; the next launches queue behind it
 
     def _burst(self) -> None:
         self._graph.replay()
@@ -142,7 +143,7 @@ def _rounds_for(seconds: float) -> int:
 
 
 def _warmed_up(calls: Sequence[Call]) -> torch.cuda.Stream:
-    """The stream to capture on, warmed up: libraries compile on first use and keep workspaces per stream."""
+    """Return a stream to capture on, warmed up: libraries compile on first use and keep workspaces per stream."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -154,10 +155,10 @@ def _warmed_up(calls: Sequence[Call]) -> torch.cuda.Stream:
 
 
 def captured(calls: Sequence[Call]) -> tuple[torch.cuda.CUDAGraph, list[tuple[Tensor, ...]]]:
-    """A graph of all calls and the results it writes; a call that waits for the device is refused cleanly.
+    """Return a graph of all calls and the results it writes; refuse calls that wait for the device.
 
     The refusal comes before the wait reaches the driver, so that the capture ends in order.  The results are
-    poisoned and replayed: a graph that writes anything but what the eager calls gave is refused.
+    overwritten with NaN and replayed: a graph that writes other values than the eager calls is refused.
     """
     side, outer, graph = _warmed_up(calls), torch.cuda.current_stream(), torch.cuda.CUDAGraph()
     try:
@@ -186,14 +187,14 @@ def captured(calls: Sequence[Call]) -> tuple[torch.cuda.CUDAGraph, list[tuple[Te
 
 
 def _tensors(result: Any) -> tuple[Tensor, ...]:
-    found = result if isinstance(result, tuple) else (result,)
-    return tuple(value.detach() for value in found if isinstance(value, Tensor) and value.is_floating_point())
+    values = result if isinstance(result, tuple) else (result,)
+    return tuple(value.detach() for value in values if isinstance(value, Tensor) and value.is_floating_point())
 
 
 def stopwatch(
     calls: Sequence[Call], device: str, wait: Callable[[Any], object] | None = None, *, capturable: bool = True
 ) -> Stopwatch:
-    """The best clock there is for these calls, warmed up.  ``wait`` marks a library with its own streams."""
+    """Return the best clock for these calls, warmed up.  ``wait`` marks a library with streams of its own."""
     if device != "cuda":
         return HostClock(calls, wait or (lambda _: None))
     if wait is not None:
@@ -206,14 +207,14 @@ def stopwatch(
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        torch.cuda.synchronize()  # a device that is beyond repair says so here
+        torch.cuda.synchronize()  # a device that cannot go on raises here
         watch = Events(calls)
         watch.note = f"not captured: {str(error).splitlines()[0][:160] if str(error) else type(error).__name__}"
         return watch
 
 
 def call_time(calls: Sequence[Call], wait: Callable[[Any], object] | None, box: float) -> float:
-    """Median seconds of one call as a user makes it, from an idle device to an idle device."""
+    """Return the median seconds of one call as a user makes it, from an idle device to an idle device."""
     wait = wait or (lambda _: torch.cuda.synchronize())
     torch.cuda.synchronize()
     samples: list[float] = []
@@ -229,7 +230,7 @@ def call_time(calls: Sequence[Call], wait: Callable[[Any], object] | None, box: 
 def take_turns(
     watches: Mapping[Key, Stopwatch], *, box: float, rounds: int, fewest: int = 2
 ) -> dict[Key, list[float] | Exception]:
-    """Samples of every contender, in turns: a slow moment of the machine hits all of them.
+    """Sample every contender in turns, so that a slow moment of the computer hits all of them.
 
     Each stops after ``rounds`` samples, or ``fewest`` once its time box is spent.
     """
@@ -237,12 +238,12 @@ def take_turns(
     spent = dict.fromkeys(watches, 0.0)
     for _ in range(rounds):
         for key, watch in watches.items():
-            found = samples[key]
-            if isinstance(found, Exception) or (spent[key] > box and len(found) >= fewest):
+            so_far = samples[key]
+            if isinstance(so_far, Exception) or (spent[key] > box and len(so_far) >= fewest):
                 continue
             begin = time.perf_counter()
             try:
-                found.append(watch.sample())
+                so_far.append(watch.sample())
             except Exception as error:
                 samples[key] = error
             spent[key] += time.perf_counter() - begin
@@ -250,7 +251,7 @@ def take_turns(
 
 
 def measured_ceilings(device: str, *, quick: bool = False) -> Ceilings:
-    """A large copy, counting bytes read and written; large products in float32 (no TF32) and float64."""
+    """Time a large copy, counting bytes read and written, and large products in float32 (no TF32) and float64."""
     numbers, side = (1 << 22, 256) if quick else (1 << 28, 8192) if device == "cuda" else (1 << 26, 2048)
     with full_float32(), torch.no_grad():
         source = torch.randn(numbers, device=device)
@@ -270,7 +271,7 @@ def _product_rate(side: int, dtype: torch.dtype, device: str) -> float:
 
 
 def _quickest(call: Call, device: str) -> float:
-    """Seconds of the quickest of seven calls, after one that warms up."""
+    """Return the seconds of the quickest of seven calls, after one that warms up."""
     samples = []
     for _ in range(8):
         begin = time.perf_counter()
@@ -279,3 +280,15 @@ def _quickest(call: Call, device: str) -> float:
             torch.cuda.synchronize()
         samples.append(time.perf_counter() - begin)
     return min(samples[1:])
+
+
+def run_environment(device: str, began: float, **details: Any) -> dict[str, Any]:
+    """Return what a record says of the run that ``began`` then: hardware, versions, device, threads, duration."""
+    here = environment()
+    return {
+        **here,
+        "device": torch.cuda.get_device_name() if device == "cuda" else here["processor"],
+        "threads": torch.get_num_threads(),
+        **details,
+        "seconds": round(time.perf_counter() - began, 1),
+    }

@@ -1,4 +1,4 @@
-"""What is scanned: cases, operands drawn for them, and the least any scan must move and compute."""
+"""A workload is a case to scan, with operands drawn for it and the least that any scan must move and compute."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _POOL = 256
 @configuration
 @dataclass(frozen=True)
 class Case:
-    """One scan: its sizes, and what else it carries.
+    """One scan: its sizes, and its options.
 
     ``symbols`` is V; 0 stands for one dense matrix per position.  ``documents`` > 0 packs that many into the row.
     ``padded`` masks steps: a third at the start of even rows, a third at the end of odd ones, and some in between.
@@ -44,7 +44,7 @@ class Case:
 
     @property
     def label(self) -> str:
-        """What sets this case apart from d = 16, V = 8, float32."""
+        """The state dimension, the matrices, and every option that is not the default."""
         matrices = f"V={self.symbols}" if self.symbols else "dense"
         parts = [f"d={self.dim}", matrices]
         if self.dtype != "float32":
@@ -76,11 +76,11 @@ class Operands:
 
     @property
     def plain(self) -> bool:
-        """A table and tokens, nothing else."""
+        """Whether these are a table and tokens and nothing else."""
         return self.tokens is not None and self.bias is None and self.cu_seqlens is None and self.mask is None
 
     def to(self, device: str | torch.device, dtype: torch.dtype) -> Operands:
-        """The same numbers elsewhere, in another precision."""
+        """Move the numbers to a device, in another precision."""
 
         def moved(value: Tensor | None) -> Tensor | None:
             return value if value is None else value.to(device, dtype if value.is_floating_point() else value.dtype)
@@ -91,7 +91,7 @@ class Operands:
 
 
 def draw(case: Case, device: str, seed: int) -> Operands:
-    """Fresh rotations, tokens, start and cotangent: never zeros, never the same twice."""
+    """Draw rotations, tokens, start and cotangent; no two seeds give the same, and nothing is zero."""
     source = torch.Generator().manual_seed(seed)
     dtype, rows = DTYPES[case.dtype], (case.batch, case.time)
     count = min(case.symbols or _POOL, _POOL)
@@ -99,11 +99,9 @@ def draw(case: Case, device: str, seed: int) -> Operands:
     tokens = torch.randint(0, case.symbols or count, rows, generator=source).to(device)
     matrices = pool
     if not case.symbols:
-        matrices, tokens_given = pool[tokens], None
-    else:
-        if case.symbols > count:
-            matrices = pool[torch.randint(0, count, (case.symbols,), generator=source).to(device)]
-        tokens_given = tokens
+        matrices = pool[tokens]
+    elif case.symbols > count:
+        matrices = pool[torch.randint(0, count, (case.symbols,), generator=source).to(device)]
 
     def noise(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=source).to(device, dtype)
@@ -111,7 +109,7 @@ def draw(case: Case, device: str, seed: int) -> Operands:
     return Operands(
         case,
         matrices,
-        tokens_given,
+        tokens if case.symbols else None,
         noise(case.dim),
         noise(*rows, case.dim),
         noise(*rows, case.dim) / case.time**0.5 if case.bias else None,
@@ -121,7 +119,7 @@ def draw(case: Case, device: str, seed: int) -> Operands:
 
 
 def _mask(rows: tuple[int, int], source: torch.Generator) -> Tensor:
-    """``(B, T)``, true where a step is real; the first of those always is one."""
+    """Return ``(B, T)``, true where a step is real; every row has at least one real step."""
     batch, time = rows
     index, padding = torch.arange(time), time // 3
     mask = torch.rand(rows, generator=source) < 0.8
@@ -133,7 +131,7 @@ def _mask(rows: tuple[int, int], source: torch.Generator) -> Tensor:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What the machine was seen to do: bytes of a large copy, operations of large matrix products, per second."""
+    """What this computer was measured to do per second: bytes of a large copy, operations of large matrix products."""
 
     bytes_per_second: float
     float32: float
@@ -153,7 +151,7 @@ class Floor:
 
 
 def floor_of(case: Case, act: str, ceilings: Ceilings) -> Floor:
-    """Every operand read once and every result written once in each pass, and the recurrence on vectors alone.
+    """Count every operand read once, every result written once in each pass, and the recurrence on vectors alone.
 
     Backward reads tokens, matrices, states and cotangent, and writes the gradients of matrices and additive term;
     it takes one adjoint step and one outer product per position.

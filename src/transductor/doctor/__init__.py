@@ -1,1 +1,1 @@
-"""The self-check: what this machine offers, and whether everything that can run on it computes what it should."""
+"""The self-check: what is installed here, and whether everything that can run computes what it should."""

@@ -1,12 +1,11 @@
-"""Whether everything that can run here computes what it should: every backend of the scan, forward and backward.
+"""The self-check compares everything that can run here with the loop in float64, forward and backward.
 
-The judge is the loop in float64 on the CPU.  Sizes are awkward on purpose: one step, lengths that no chunk divides, the
-widest state a kernel takes, masks, packed documents, additive terms, half precision.
+Sizes are awkward on purpose: one step, lengths that no chunk divides, the widest state a kernel takes, masks, packed
+documents, additive terms, half precision.
 """
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 import warnings
@@ -19,14 +18,15 @@ import torch
 from torch import Tensor
 
 from transductor.bench.correctness import WrongResult, bounds_of, one_line, outcome, relative_error
-from transductor.bench.peers import Contender, library, unraced
+from transductor.bench.peers import Contender, library, untimed_backends
 from transductor.bench.workloads import DTYPES, Case, Operands, draw
 from transductor.checks import VALUE_TOLERANCE
+from transductor.doctor.installation import why_unusable
 from transductor.heads import RationalHead
 from transductor.kernels.gpu.decoding import TokenDecoder
 from transductor.kernels.rotation import cayley_rotation, skew, skew_dim
 from transductor.model import BackboneConfig, RationalTransductor, RotaryPositions, load, save
-from transductor.recurrence import BACKENDS, scan
+from transductor.recurrence import BACKENDS
 from transductor.transitions import OrthogonalTransitions
 
 CASES: Final = (
@@ -44,7 +44,7 @@ CASES: Final = (
     Case(1, 129, dim=5, symbols=0, dtype="bfloat16", documents=3),
     Case(2, 129, dim=5, dtype="float64", bias=True, padded=True),
 )
-# What Triton's interpreter finishes in seconds.
+# Small enough for Triton's interpreter to finish in seconds.
 TINY_CASES: Final = (
     Case(2, 1, dim=2),
     Case(2, 7, dim=5, bias=True, padded=True),
@@ -57,9 +57,9 @@ OnCheck = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was checked, and the operand that was furthest off, measured by what is allowed for it.
+    """One thing that was checked, and the part with the largest error relative to what is allowed for it.
 
-    ``fault`` is empty when it is right; else it says what is wrong, by how much, at which size.
+    ``fault`` is empty when it is right; otherwise it says what is wrong, by how much, at which size.
     """
 
     subject: str
@@ -76,12 +76,12 @@ class Check:
 def run_self_check(
     devices: tuple[str, ...], *, compiled: bool = False, seed: int | None = None, on_check: OnCheck | None = None
 ) -> list[Check]:
-    """Check every usable backend on every device, the rotations, a stream, a checkpoint.
+    """Check every usable backend on every device, the rotations, a stream and a checkpoint.
 
     Args:
-        devices: Such as ``("cpu", "cuda:0")``.
-        compiled: Also ``torch.compile`` a model, which takes a while.
-        seed: Of the numbers drawn; fresh ones when None.
+        devices: Devices to check, such as ``("cpu", "cuda:0")``.
+        compiled: Whether to ``torch.compile`` a model too, which takes a while.
+        seed: Seed of the numbers drawn; None draws fresh ones.
         on_check: Called with what comes next, how many are done, how many there are.
     """
     seed = time.time_ns() % (1 << 31) if seed is None else seed
@@ -99,27 +99,14 @@ def run_self_check(
         planned.append(("checkpoint", _bound(_check_checkpoint, device, seed)))
         if compiled:
             planned.append(("torch.compile", _bound(_check_compiled, device, seed)))
-    found: list[Check] = []
+    checks: list[Check] = []
     for done, (name, check) in enumerate(planned):
         if on_check is not None:
             on_check(name, done, len(planned))
-        with warnings.catch_warnings():  # of compilers and libraries, to their own developers
+        with warnings.catch_warnings():  # compilers and libraries address theirs to their own developers
             warnings.simplefilter("ignore")
-            found += check()
-    return found
-
-
-def why_unusable(backend: str, device: str) -> str | None:
-    """The reason why a backend does not run on a device; None when it does."""
-    if backend == "triton" and device == "cpu" and os.environ.get("TRITON_INTERPRET", "0") != "1":
-        return "runs on a GPU (or, slowly, with TRITON_INTERPRET=1)"
-    nothing = torch.zeros(1, 0, dtype=torch.long, device=device)
-    eye = torch.eye(2, device=device)
-    try:
-        scan(eye[None], nothing, initial_state=eye[0], backend=backend)  # no step: arguments are checked, nothing runs
-    except (ImportError, ValueError) as error:
-        return str(error)
-    return None
+            checks += check()
+    return checks
 
 
 def _bound(check: Callable[..., list[Check]], *arguments: object) -> Callable[[], list[Check]]:
@@ -129,29 +116,30 @@ def _bound(check: Callable[..., list[Check]], *arguments: object) -> Callable[[]
 def _check_backend(
     name: str, device: str, cases: tuple[Case, ...], exact: dict[Case, tuple[Operands, tuple[Tensor, ...]]], seed: int
 ) -> list[Check]:
-    one = next((each for each in unraced() if each.name.startswith(name)), Contender(name, library(name), ours=True))
-    found = []
+    named = (contender for contender in untimed_backends() if contender.name.startswith(name))
+    contender = next(named, Contender(name, library(name), ours=True))
+    checks = []
     for case in cases:
         if case not in exact:
-            given = draw(case, "cpu", seed + len(exact))
-            exact[case] = given, outcome(given, "reference", torch.float64)
-        given, right = exact[case]
-        states, gradients = bounds_of(one, case, device)
+            operands = draw(case, "cpu", seed + len(exact))
+            exact[case] = operands, outcome(operands, "reference", torch.float64)
+        operands, right = exact[case]
+        states, gradients = bounds_of(contender, case, device)
         checked = _Checked(name, device, str(case), case.dtype)
         with checked.watched():
-            call = one.bind(given.to(device, DTYPES[case.dtype]))
+            call = contender.bind(operands.to(device, DTYPES[case.dtype]))
             both = call.forward_backward()
             checked.compare("states", both[0], right[0], states)
             checked.compare("states without gradient", call.forward(), right[0], states)
             for part, value, wanted in zip(("matrices", "initial_state", "bias"), both[1:], right[1:], strict=False):
                 checked.compare(f"gradient of {part}", value, wanted, gradients)
-        found.append(checked.result())
-    return found
+        checks.append(checked.result())
+    return checks
 
 
 def _check_rotations(device: str, seed: int) -> list[Check]:
-    """The Cayley map, and its square, against a solve in float64; 3 matrices of each size."""
-    source, found = torch.Generator().manual_seed(seed), []
+    """Compare the Cayley map, and its square, with a solve in float64; three matrices of each size."""
+    source, checks = torch.Generator().manual_seed(seed), []
     for dim in _DIMENSIONS:
         for squared in (False, True):
             raw = torch.randn(3, skew_dim(dim), generator=source) / dim**0.5
@@ -167,15 +155,15 @@ def _check_rotations(device: str, seed: int) -> list[Check]:
                 rotations = cayley_rotation(leaf, dim, squared=squared)
                 (gradient,) = torch.autograd.grad(rotations, leaf, grad.to(device))
                 checked.compare("matrices", rotations, right, VALUE_TOLERANCE[torch.float32])
-                if dim > 1:  # of one dimension there is one rotation, and nothing to turn
+                if dim > 1:  # in one dimension there is one rotation and no parameter
                     checked.compare("gradient", gradient, wanted, VALUE_TOLERANCE[torch.float32])
-            found.append(checked.result())
-    return found
+            checks.append(checked.result())
+    return checks
 
 
 def _check_decoded_token(device: str, seed: int) -> list[Check]:
-    """A step of a head and the projections of its state, by one kernel, against float64; 3 rows of each size."""
-    source, found = torch.Generator().manual_seed(seed), []
+    """Compare the kernel of a decoded token, a step and the projections of its state, with float64."""
+    source, checks = torch.Generator().manual_seed(seed), []
     for dim in _DIMENSIONS:
         table, state = torch.randn(7, dim, dim, generator=source), torch.randn(3, dim, generator=source)
         weight, tokens = torch.randn(300, dim, generator=source), torch.randint(0, 7, (3, 1), generator=source)
@@ -187,12 +175,12 @@ def _check_decoded_token(device: str, seed: int) -> list[Check]:
             checked.compare("state", after, right, VALUE_TOLERANCE[torch.float32])
             projected = (right @ weight.double().mT).unflatten(-1, (3, 1, 100)).transpose(0, 1)
             checked.compare("terms", decoder.terms, projected, VALUE_TOLERANCE[torch.float32])
-        found.append(checked.result())
-    return found
+        checks.append(checked.result())
+    return checks
 
 
 def _model(device: str, seed: int) -> tuple[RationalTransductor, Tensor]:
-    """A small model and tokens ``(2, 33)`` for it."""
+    """Return a small model and tokens ``(2, 33)`` for it."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         head = RationalHead(OrthogonalTransitions(vocab_size=7, state_dim=8))
@@ -203,23 +191,23 @@ def _model(device: str, seed: int) -> tuple[RationalTransductor, Tensor]:
 
 
 def _check_stream(device: str, seed: int) -> list[Check]:
-    """Tokens one by one, and in stretches, against all at once."""
+    """Compare tokens read one by one, and ten at a time, with all read at once."""
     model, tokens = _model(device, seed)
-    found = []
-    for stretch in (1, 10):
-        checked = _Checked("decoding", device, f"33 tokens, {stretch} at a time")
+    checks = []
+    for size in (1, 10):
+        checked = _Checked("decoding", device, f"33 tokens, {size} at a time")
         with checked.watched(), torch.no_grad():
             stream, pieces = model.start(2), []
-            for piece in tokens.split(stretch, 1):
+            for piece in tokens.split(size, 1):
                 logits, stream = model.advance(piece, stream)
                 pieces.append(logits)
             checked.compare("logits", torch.cat(pieces, 1), model(tokens), VALUE_TOLERANCE[torch.float32])
-        found.append(checked.result())
-    return found
+        checks.append(checked.result())
+    return checks
 
 
 def _check_checkpoint(device: str, seed: int) -> list[Check]:
-    """Saved and loaded, a model answers the same, bit for bit."""
+    """Check that a model answers the same, bit for bit, after it was saved and loaded."""
     model, tokens = _model(device, seed)
     checked = _Checked("checkpoint", device, "saved and loaded")
     with checked.watched(), torch.no_grad(), tempfile.TemporaryDirectory() as folder:
@@ -229,35 +217,38 @@ def _check_checkpoint(device: str, seed: int) -> list[Check]:
 
 
 def _check_compiled(device: str, seed: int) -> list[Check]:
-    """One graph, the same logits and gradients."""
+    """Check that a compiled model is one graph and gives the same logits and gradients."""
     model, tokens = _model(device, seed)
     checked = _Checked("torch.compile", device, "one graph, forward and backward")
     with checked.watched():
         compiled = torch.compile(model, fullgraph=True)
-        right, found = model(tokens), compiled(tokens)
+        right, logits = model(tokens), compiled(tokens)
         weights = [weight for weight in model.parameters() if weight.requires_grad]
         bound = VALUE_TOLERANCE[torch.float32]
-        checked.compare("logits", found, right, bound)
+        checked.compare("logits", logits, right, bound)
         wanted = torch.autograd.grad(right.square().mean(), weights)
-        gradients = torch.autograd.grad(found.square().mean(), weights)
+        gradients = torch.autograd.grad(logits.square().mean(), weights)
         for name, value, expected in zip(dict(model.named_parameters()), gradients, wanted, strict=False):
-            # Relative to all gradients: one that is nearly zero is nothing but rounding.
+            # Relative to all gradients together, because one that is nearly zero consists of rounding errors.
             scale = torch.cat([each.flatten() for each in wanted]).norm()
             checked.compare(f"gradient of {name}", value, expected, bound, scale=float(scale))
     return [checked.result()]
 
 
 class _Checked:
-    """Collects the comparisons of one check; what is raised in between is a fault, too."""
+    """Collects the comparisons of one check; an error raised in between is a fault, too."""
 
     def __init__(self, subject: str, device: str, case: str, precision: str = "float32") -> None:
         self.about = subject, device, precision, case
         self.part, self.error, self.allowed, self.fault, self.seconds = "", 0.0, 0.0, "", 0.0
 
-    def compare(self, part: str, found: Tensor, exact: Tensor, allowed: float, *, scale: float | None = None) -> None:
-        """Relative error by norm; the worst part is kept, and the first fault."""
-        found, exact = found.detach(), exact.detach()
-        error = relative_error(found, exact)["norm"] if scale is None else _gap(found, exact) / scale
+    def compare(self, part: str, result: Tensor, exact: Tensor, allowed: float, *, scale: float | None = None) -> None:
+        """Measure the relative error by norm; keep the worst part, and the first fault."""
+        result, exact = result.detach(), exact.detach()
+        if scale is None:
+            error = relative_error(result, exact)["norm"]
+        else:
+            error = float((result - exact).double().norm()) / scale
         if not error <= allowed and not self.fault:  # NaN does not pass
             self.fault = f"{part} off by {error:.1e}, allowed {allowed:.1e}"
             self.part, self.error, self.allowed = part, error, allowed
@@ -266,20 +257,16 @@ class _Checked:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """The body of a check."""
+        """Time the body of a check and turn its errors into faults."""
         begin = time.perf_counter()
         try:
             yield
         except WrongResult as error:
             self.fault = self.fault or str(error)
-        except Exception as error:  # a kernel may fail in any way; the doctor says which did
+        except Exception as error:  # a kernel may fail in any way
             self.fault = self.fault or one_line(error)
         self.seconds = time.perf_counter() - begin
 
     def result(self) -> Check:
-        """What was found."""
+        """Return the finished check."""
         return Check(*self.about, self.part, self.error, self.allowed, self.seconds, self.fault)
-
-
-def _gap(found: Tensor, exact: Tensor) -> float:
-    return float((found - exact).double().norm())
