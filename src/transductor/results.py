@@ -1,6 +1,6 @@
-"""What a measurement leaves behind: certificates, records, and files that are never half written.
+"""Results are certificates and records, written to files that are never incomplete.
 
-Standard library only, so that reports can read results where torch is not installed.
+Only the standard library is imported, so that reports can read results where torch is not installed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Certificate:
-    """A claim, the bound it must meet, the value measured, and where the worst case was found."""
+    """A claim, the bound it must meet, the value measured, and where the worst case occurred."""
 
     claim: str
     bound: float
@@ -40,7 +40,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Record:
-    """The outcome of one run: what was asked, what was measured, on which machine."""
+    """The outcome of one run: what was asked, what was measured, and where it ran."""
 
     name: str
     settings: Mapping[str, Any]
@@ -48,12 +48,12 @@ class Record:
     environment: Mapping[str, Any] = field(default_factory=lambda: environment())
 
     def write(self, path: str | Path) -> Path:
-        """Write as JSON, atomically; a finite number or nothing."""
+        """Write as JSON, atomically; NaN and infinity are refused."""
         return write_atomically(path, (_json(asdict(self)) + "\n").encode())
 
 
 def _json(value: Any, indent: str = "") -> str:
-    """Indented JSON in which a list that fits on a line is one line: curves have many short lists."""
+    """Return indented JSON in which a short list stays on one line, because curves have many short lists."""
     flat = json.dumps(value, allow_nan=False)
     if (
         not isinstance(value, (dict, list, tuple))
@@ -69,7 +69,7 @@ def _json(value: Any, indent: str = "") -> str:
 
 
 def read_record(path: str | Path) -> Record:
-    """Read what :meth:`Record.write` wrote; a damaged file is named."""
+    """Read what :meth:`Record.write` wrote; an error names a damaged file."""
     try:
         plain = json.loads(Path(path).read_text())
         return Record(plain["name"], plain["settings"], plain["measurements"], plain["environment"])
@@ -78,7 +78,7 @@ def read_record(path: str | Path) -> Record:
 
 
 def environment() -> dict[str, Any]:
-    """Hardware and versions, for honest numbers."""
+    """Return hardware and versions, so that numbers can be judged."""
     versions = {}
     for package in ("transductor", "torch", "numpy", "triton", "jax", "numba", "flash-linear-attention"):
         try:
@@ -104,7 +104,7 @@ def _processor() -> str:
 
 
 def write_atomically(path: str | Path, data: bytes) -> Path:
-    """Write ``data`` to ``path`` so that a reader sees the old content or the new, never a part."""
+    """Write ``data`` to ``path`` so that a reader sees the old content or the new, never a mixture."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

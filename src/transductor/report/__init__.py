@@ -1,4 +1,4 @@
-"""Results to tables and figures.  Never imports torch."""
+"""Tables, figures, portraits and cards, made from results without importing torch."""
 
 from transductor.report.card import card_view
 from transductor.report.demo import demo_figure, demo_table

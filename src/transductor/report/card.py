@@ -1,4 +1,4 @@
-"""A model card on the terminal."""
+"""A model card is printed on the terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def card_view(card: ModelCard) -> Group:
-    """Parameters, families, laws as measured, cost of one step."""
+    """Show parameters, families, laws as measured, and the cost of one step."""
     frozen = f", {card.frozen:,} frozen" if card.frozen else ""
     parts = Table()
     parts.add_column("part")

@@ -1,4 +1,4 @@
-"""The latency study's tables and figure, from its record."""
+"""The tables and the figure of the latency study are made from its record."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COLOURS = {
     "delta_rule": "#d773b5",
     "chunked": "#7aa6e0",
 }
-# A backend without a colour of its own takes the next of these.
+# A contender without a colour in COLOURS takes the next of these.
 SPARE = ("#4b4b9c", "#9c4b4b", "#4b9c7a")
 MARKERS = {"auto": "o", "kogge_stone": "s", "attention": "^", "lstm": "v", "jax": "D", "loop": "x"}
 
@@ -51,7 +51,7 @@ Cell = Mapping[str, Any]
 
 
 def latency_tables(record: Record) -> Group:
-    """Distance to the floor, what was skipped and why, microseconds, and last the ratios to ours."""
+    """Show the distance to the floor, what was skipped and why, microseconds, and the ratios to ours."""
     lengths: Sequence[Cell] = record.measurements.get("lengths", [])
     shapes: Sequence[Cell] = record.measurements.get("shapes", [])
     views: list[Table | Text] = []
@@ -76,7 +76,7 @@ def latency_tables(record: Record) -> Group:
 
 
 def latency_figure(record: Record, path: str | Path) -> Path:
-    """Latency by length for one sequence, and the distance to the floor of every shape."""
+    """Draw latency by length for one sequence, and the distance to the floor of every shape."""
     lengths = [cell for cell in record.measurements.get("lengths", []) if cell["case"]["batch"] == 1]
     shapes = record.measurements.get("shapes", [])
     drawn = [(_draw_lengths, lengths, 4.4), (_draw_shapes, shapes, 1.0 + 0.18 * len(shapes))]
@@ -108,9 +108,9 @@ def _label(name: str) -> str:
 
 
 def _names(cells: Sequence[Cell]) -> list[str]:
-    """Contenders with at least one number, in the order they were run."""
-    found = {name: None for cell in cells for name, _, outcome in _outcomes(cell) if "seconds" in outcome}
-    return [name for cell in cells[:1] for name in cell["contenders"] if name in found]
+    """Return the contenders with at least one number, in the order they were run."""
+    timed = {name for cell in cells for name, _, outcome in _outcomes(cell) if "seconds" in outcome}
+    return [name for cell in cells[:1] for name in cell["contenders"] if name in timed]
 
 
 def _outcomes(cell: Cell) -> list[tuple[str, str, Mapping[str, Any]]]:
@@ -123,8 +123,8 @@ def _seconds(cell: Cell, name: str, act: str, key: str = "seconds") -> float | N
 
 
 def _outcome(cell: Cell, name: str, act: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = cell["contenders"].get(name, {}).get(act, {})
-    return found
+    outcome: Mapping[str, Any] = cell["contenders"].get(name, {}).get(act, {})
+    return outcome
 
 
 def _microseconds(value: float | None) -> str:
@@ -134,7 +134,7 @@ def _microseconds(value: float | None) -> str:
 
 
 def _star(cell: Cell, name: str, act: str, key: str) -> str:
-    """A call that could not be captured: its device time includes what the host took."""
+    """Mark a call that could not be captured: its device time includes the time of the host."""
     return "*" if key == "seconds" and _outcome(cell, name, act).get("timed") == "events" else ""
 
 
@@ -199,15 +199,15 @@ def _distances(title: str, cells: Sequence[Cell]) -> Table:
 
 
 def _remarks(cells: Sequence[Cell]) -> list[str]:
-    """Each reason once, with the cells it concerns counted."""
-    found: dict[str, int] = {}
+    """Return each reason once, with the number of cells it concerns."""
+    counts: dict[str, int] = {}
     for cell in cells:
         for name, _, outcome in _outcomes(cell):
             for kind in ("skipped", "note"):
                 if kind in outcome:
                     line = f"{_label(name)}: {kind}: {outcome[kind]}"
-                    found[line] = found.get(line, 0) + 1
-    return [f"{line} ({count} times)" if count > 1 else line for line, count in found.items()]
+                    counts[line] = counts.get(line, 0) + 1
+    return [f"{line} ({count} times)" if count > 1 else line for line, count in counts.items()]
 
 
 def _draw_lengths(cells: Sequence[Cell], panel: SubFigure) -> None:
@@ -235,7 +235,7 @@ def _draw_lengths(cells: Sequence[Cell], panel: SubFigure) -> None:
                 for t, cell in zip(times, cells, strict=True)
                 if (value := _seconds(cell, name, act)) and _outcome(cell, name, act).get("timed") == "events"
             ]
-            if eager:  # hollow: eager calls between events, so the host's time is in it
+            if eager:  # hollow: eager calls between events, which include the host's time
                 axis.plot(*zip(*eager, strict=True), ls="", marker="o", ms=6, mfc="white", mec=colours[name])
                 hollow = True
         floors = [1e6 * cell["floor"][act]["seconds"] for cell in cells]
@@ -260,7 +260,7 @@ def _draw_lengths(cells: Sequence[Cell], panel: SubFigure) -> None:
 
 
 def _draw_shapes(cells: Sequence[Cell], panel: SubFigure) -> None:
-    """One bar per case: how far our scan is from the floor, on a logarithmic axis that starts at 1."""
+    """Draw one bar per case: how far our scan is from the floor, on a logarithmic axis that starts at 1."""
     axes = panel.subplots(1, 2)
     labels = [f"{cell['label']};  B={cell['case']['batch']}, T={cell['case']['time']:,}" for cell in cells]
     for axis, (act, words) in zip(axes, ACTS.items(), strict=True):

@@ -1,4 +1,4 @@
-"""The model-cost study's tables, from its record."""
+"""The tables of the model-cost study are made from its record."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from transductor.results import Record
 
 
 def model_cost_tables(*records: Record) -> Group:
-    """What the head adds, in per cent, to a training step, its memory, and a decoded token."""
-    shown: list[RenderableType] = []
+    """Show what the head adds, in per cent, to a training step, its memory, and a decoded token."""
+    views: list[RenderableType] = []
     for record in records:
         device = f"{record.environment['device']}; torch {record.environment['versions']['torch']}"
-        shown.append(Text(device, style="bold"))
-        shown.extend(_training_table(record) if "models" in record.measurements else [_decoding_table(record)])
-    return Group(*shown)
+        views.append(Text(device, style="bold"))
+        views.extend(_training_table(record) if "models" in record.measurements else [_decoding_table(record)])
+    return Group(*views)
 
 
 def _training_table(record: Record) -> list[RenderableType]:
@@ -77,12 +77,12 @@ def _more(key: str, models: Mapping[str, Any]) -> str:
 def _times(entry: Mapping[str, Any]) -> str:
     if "seconds" not in entry:
         return "–"
-    words = f"{1e6 * entry['seconds']:,.0f}"
-    return f"{words} ({1e6 * entry['call_seconds']:,.0f})" if "call_seconds" in entry else words
+    time = f"{1e6 * entry['seconds']:,.0f}"
+    return f"{time} ({1e6 * entry['call_seconds']:,.0f})" if "call_seconds" in entry else time
 
 
 def _more_decoded(models: Mapping[str, Any]) -> str:
     if any("seconds" not in entry for entry in models.values()):
         return "–"
-    words = _more("seconds", models)
-    return f"{words} ({_more('call_seconds', models)})" if "call_seconds" in models["transductor"] else words
+    more = _more("seconds", models)
+    return f"{more} ({_more('call_seconds', models)})" if "call_seconds" in models["transductor"] else more

@@ -1,4 +1,4 @@
-"""The portrait of a head as one figure."""
+"""The portrait of a head is drawn as one figure."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def portrait_figure(portrait: Portrait, path: str | Path) -> Path:
     """Draw trajectory, eigenvalues, leak, drift, and the learned machine beside the target; returns the file.
 
     Args:
-        portrait: As ``transductor.portraits.portrait`` gives, or ``read_portrait`` reads.
-        path: Its suffix is the format: .png, .svg or .pdf.
+        portrait: What ``transductor.portraits.portrait`` or ``read_portrait`` returned.
+        path: File to write; the suffix .png, .svg or .pdf is the format.
     """
     if Path(path).suffix.lower() not in (".png", ".svg", ".pdf"):
         raise ValueError(f"path must end in .png, .svg or .pdf; got {str(path)!r}")
@@ -45,7 +45,7 @@ def portrait_figure(portrait: Portrait, path: str | Path) -> Path:
 
 
 def _rendered(figure: Figure, kind: str) -> bytes:
-    """As a file's content; a picture of few colours needs no more than 256 of them, and a third of the bytes."""
+    """Return the content of the file; 256 colours are enough for a picture of few, and take a third of the bytes."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, dpi=_DOTS_PER_INCH)
     if kind != "png":
@@ -80,11 +80,11 @@ def _count(states: int) -> str:
 
 
 def _trajectory(axes: Axes, portrait: Portrait) -> None:
-    seen = portrait.trajectory
-    kept = [time for time, point in enumerate(seen.points) if point is not None]
-    xs, ys = ([seen.points[time][axis] for time in kept] for axis in (0, 1))  # type: ignore[index]
+    trajectory = portrait.trajectory
+    kept = [time for time, point in enumerate(trajectory.points) if point is not None]
+    xs, ys = ([trajectory.points[time][axis] for time in kept] for axis in (0, 1))  # type: ignore[index]
     axes.plot(xs[:40], ys[:40], color="0.8", lw=0.8, zorder=1)
-    if seen.states is None:
+    if trajectory.states is None:
         axes.scatter(xs, ys, c=kept, cmap="viridis", s=22, zorder=2)
         coloured = "coloured by time"
     else:
@@ -93,13 +93,15 @@ def _trajectory(axes: Axes, portrait: Portrait) -> None:
             portrait.target.states if portrait.learned is None and portrait.target else 0,
         )
         colours = state_colours(count)
-        axes.scatter(xs, ys, color=[colours[seen.states[time]] for time in kept], s=22, alpha=0.75, lw=0, zorder=2)
+        axes.scatter(
+            xs, ys, color=[colours[trajectory.states[time]] for time in kept], s=22, alpha=0.75, lw=0, zorder=2
+        )
         coloured = "coloured by state"
-    if seen.centres:
-        across, up = zip(*seen.centres, strict=True)
+    if trajectory.centres:
+        across, up = zip(*trajectory.centres, strict=True)
         axes.scatter(across, up, s=150, facecolors="none", edgecolors="black", lw=1.5, zorder=3)
-    axes.set_title(f"a random word of {len(seen.word)} letters,\n{coloured}")
-    axes.set_xlabel(f"principal coordinates, {_share(seen.share)} of the variance")
+    axes.set_title(f"a random word of {len(trajectory.word)} letters,\n{coloured}")
+    axes.set_xlabel(f"principal coordinates, {_share(trajectory.share)} of the variance")
     axes.set_xticks([])
     axes.set_yticks([])
     axes.margins(0.12)
@@ -180,7 +182,7 @@ def _drift(axes: Axes, portrait: Portrait) -> None:
     if not positive:
         _nothing(axes, f"0 at every length up to {drift.lengths[-1]:,}:\nthe state is exact")
         return
-    # The first letters may be much nearer, or not off at all; what counts is how it goes on.
+    # The first letters may be much nearer, or exact; the axis is chosen for the later ones.
     later = [value for curve in curves for value in curve[len(curve) // 4 :] if value]
     floor, most = min(later or positive) / 2, max(*positive, drift.limit)
 
@@ -215,8 +217,8 @@ def _learned(axes: Axes, portrait: Portrait) -> None:
 
 
 def _word(word: Sequence[int], letters: Sequence[str]) -> str:
-    shown = " ".join(letters[letter] for letter in word)
-    return shown if len(shown) <= 16 else f"{shown[:12]} … ({len(word)} letters)"
+    spelled = " ".join(letters[letter] for letter in word)
+    return spelled if len(spelled) <= 16 else f"{spelled[:12]} … ({len(word)} letters)"
 
 
 def _nothing(axes: Axes, why: str, fontsize: float = 14) -> None:

@@ -1,4 +1,4 @@
-"""Small machines as graphs on a circle, larger ones as tables, in the colours that states have in the whole figure."""
+"""Small machines are drawn as graphs on a circle, larger ones as tables, in the colours of the figure's states."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EIGHT: Final = ("#1f5fbf", "#d1495b", "#35a06b", "#ee9b3a", "#7b52ab", "#35b0ab
 
 
 def state_colours(count: int) -> list[tuple[float, float, float, float]]:
-    """One colour for each state: distinct ones for few, a wheel for many."""
+    """Return one colour for each state: distinct ones for few states, a wheel for many."""
     if count <= len(_EIGHT):
         return [to_rgba(colour) for colour in _EIGHT[:count]]
     wheel = matplotlib.colormaps["turbo"]
@@ -31,7 +31,7 @@ def state_colours(count: int) -> list[tuple[float, float, float, float]]:
 
 
 def draw_machine(axes: Axes, machine: Drawn, letters: Sequence[str]) -> None:
-    """A graph whose nodes show labels, or a table of successors."""
+    """Draw a graph whose nodes show labels, or a table of successors."""
     arrows: dict[tuple[int, int], list[str]] = {}
     for source, row in enumerate(machine.transitions):
         for letter, target in enumerate(row):
@@ -82,16 +82,16 @@ def _label(machine: Drawn, state: int) -> str:
 
 
 def short(read: Sequence[str]) -> str:
-    """Letters in at most a few characters."""
-    shown = ", ".join(read)
-    if len(shown) <= 7:
-        return shown
+    """Write letters in a few characters."""
+    complete = ", ".join(read)
+    if len(complete) <= 7:
+        return complete
     first = read[0] if len(read[0]) <= 6 else f"{read[0][:5]}…"
     return first if len(read) == 1 else f"{first}, … ({len(read)})"
 
 
 def draw_table(axes: Axes, machine: Drawn, letters: Sequence[str]) -> None:
-    """Rows are states, columns letters; a cell has the colour of the next state, the last column that of the row."""
+    """Draw a row per state and a column per letter; a cell has the colour of the next state, the last its own."""
     colours = ListedColormap(state_colours(machine.states))
     width = max(1, len(letters) // 10)
     rows = [[*row, *[state] * width] for state, row in enumerate(machine.transitions)]

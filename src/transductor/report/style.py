@@ -1,4 +1,4 @@
-"""How figures look, and how they are written."""
+"""Figures share labels, colours and markers, and are written atomically."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LABELS = {
     "s3": "S3",
     "flip_flop": "flip-flop",
 }
-# Cool colours have an automaton, warm ones have none; a Transformer keeps its colour whatever its recipe.
+# Cool colours mark models with an automaton, warm colours models without one.
 COLOURS = {
     "transductor": "#1f5fbf",
     "transformer": "#d1495b",
@@ -62,9 +62,9 @@ MARKERS = {
     "lstm": "P",
     "lstm_paper": "P",
 }
-# A model without a colour of its own takes one of these.
+# A model without a colour in COLOURS takes one of these.
 SPARE = ("#4b4b9c", "#9c4b4b", "#4b9c7a", "#6b6b6b")
-# Readable at half size.
+# Text stays readable when the figure is shown at half size.
 READABLE: dict[Any, Any] = {
     "font.size": 13,
     "axes.titlesize": 14,
@@ -79,17 +79,17 @@ READABLE: dict[Any, Any] = {
 
 
 def label(name: str) -> str:
-    """A model's name for people."""
+    """Return the name of a model as people write it."""
     return LABELS.get(name, name.replace("_", " "))
 
 
 def colour(name: str) -> str:
-    """The colour a model has everywhere."""
+    """Return the colour that a model has in every figure."""
     return COLOURS.get(name, SPARE[sum(map(ord, name)) % len(SPARE)])
 
 
 def percent(share: float) -> str:
-    """One decimal, or as many as it takes: only what is exactly 1 is written 100%, only what is exactly 0 is 0%."""
+    """Write a share with one decimal or more: only exactly 1 is written 100%, and only exactly 0 is written 0%."""
     if share in (0, 1):
         return f"{share:.0%}"
     for decimals in range(1, 9):
@@ -100,7 +100,7 @@ def percent(share: float) -> str:
 
 
 def spread(values: list[float]) -> str:
-    """Mean, and min–max where there are several seeds."""
+    """Write the mean, and min–max where there are several seeds."""
     mean = sum(values) / len(values)
     if len(values) == 1:
         return f"{mean:.1%}"
@@ -108,7 +108,7 @@ def spread(values: list[float]) -> str:
 
 
 def smoothed(values: Sequence[float], width: int) -> list[float]:
-    """A centred moving mean, shorter at the ends; nothing is shifted."""
+    """Return a centred moving mean, over fewer values at the ends; nothing is shifted."""
     half = width // 2
     return [
         sum(values[max(0, i - half) : i + half + 1]) / len(values[max(0, i - half) : i + half + 1])
