@@ -53,6 +53,17 @@ def vmapped(*values: Tensor | None) -> bool:
     return any(value is not None and torch._C._functorch.is_batchedtensor(value) for value in values)
 
 
+def described(value: object) -> str:
+    """Say what a refused value is: dtype and shape of a tensor, the type of anything else."""
+    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+
+
+def check_tensor(argument: str, value: object) -> None:
+    """Refuse anything but a tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{argument} must be a torch.Tensor; got {type(value).__name__}")
+
+
 def check_positive(argument: str, value: object) -> None:
     """Refuse anything but an integer of at least one."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:

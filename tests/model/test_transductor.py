@@ -23,8 +23,8 @@ from transductor.model import (
     interaction_matrices,
     score_terms,
 )
-from transductor.model.attention import Places
 from transductor.model.backbone import Backbone
+from transductor.model.token_positions import TokenPositions
 from transductor.transitions import CayleyTransitions
 
 
@@ -67,7 +67,7 @@ def test_a_window_is_full_attention_with_far_keys_hidden(window, positions):
         net = Backbone(config).double()
         attention, scheme = net.blocks[0].attention, net.positions
         stream = torch.randn(2, time, 16, dtype=torch.float64)
-        places = Places(torch.arange(time)[None])
+        places = TokenPositions(torch.arange(time)[None])
         queries, keys = (
             scheme.turned(attention.heads(linear(stream)), places.positions)
             for linear in (attention.query, attention.key)
@@ -124,7 +124,7 @@ def test_the_interaction_matrix_gives_the_state_state_term():
     assert (matrices[1] == 0).all()
     states, terms = model.rational_head(tokens), score_terms(model, tokens)[0]
     places = torch.arange(13)[None]
-    stream = model.injection(0, model.backbone.embedded(tokens, Places(places)), states)
+    stream = model.injection(0, model.backbone.embedded(tokens, TokenPositions(places)), states)
     norm = model.backbone.blocks[0].attention_norm
     inverse = 1 / (stream.var(-1, unbiased=False) + norm.eps).sqrt()
     bilinear = torch.einsum("btd,hde,bse->bhts", states, matrices[0], states)
@@ -148,7 +148,9 @@ def test_stacks_follow_their_equations():
             state = (matrix @ state.unsqueeze(-1)).squeeze(-1) + model.inputs[0](stream[:, t])
             states.append(state)
         entered = stream + torch.stack(states, 1) @ model.injections[0].projection(0).T
-        out, _ = model.backbone.blocks[0](entered, Places(torch.arange(9)[None]), model.backbone.positions, None)
+        out, _ = model.backbone.blocks[0](
+            entered, TokenPositions(torch.arange(9)[None]), model.backbone.positions, None
+        )
         assert_same(model(tokens), model.backbone.readout(model.backbone.final_norm(out)))
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from transductor.certification.ball_arithmetic import Array, gamma
 from transductor.checks import working_dtype
-from transductor.heads import LookbackHead, RationalHead
+from transductor.heads import RationalHead
 from transductor.model import NoAttention, NoPositions, RationalReadout, RationalTransductor
 
 # Half the distance from 1 to the next number: the relative error of one operation.
@@ -157,7 +157,7 @@ def _with_readout(head: RationalHead, readout: Any, **more: Any) -> Subject:
         weight, bias = linear_of(readout)
         more |= {"precision": _dtype_name(weight), "weight": _array(weight), "bias": _array(bias)}
     initial_array = _array(initial).astype(_array(table).dtype)
-    return Subject(_array(table), initial_array, lookback=isinstance(head, LookbackHead), **more)
+    return Subject(_array(table), initial_array, lookback=head.shows_previous, **more)
 
 
 def _dtype_name(tensor: Tensor) -> str:

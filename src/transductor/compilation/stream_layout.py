@@ -25,7 +25,7 @@ from transductor.compilation.backbone import (
 from transductor.compilation.realisation import CannotCompile, Integers
 from transductor.heads import RationalHead
 from transductor.model import BackboneConfig, RationalTransductor
-from transductor.model.attention import Places
+from transductor.model.token_positions import TokenPositions
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _try_all(model: RationalTransductor, cases: Cases) -> None:
     for chosen in labelled.nonzero().squeeze(1).split(1024):
         tokens, right = cases.tokens[chosen, None], cases.labels[chosen, None]
         inject = model.injection.into(cases.shown[chosen, None])
-        logits = model.backbone(tokens, Places(torch.zeros_like(tokens)), inject)[0].squeeze(1)
+        logits = model.backbone(tokens, TokenPositions(torch.zeros_like(tokens)), inject)[0].squeeze(1)
         others = logits.scatter(1, right, -torch.inf)
         margin = min(margin, (logits.gather(1, right).squeeze(1) - others.amax(1)).min().item())
     model.train(training)

@@ -24,7 +24,7 @@ from transductor.checks import check_positive, check_token_ids
 from transductor.extraction.clustering import Search, Walk
 from transductor.extraction.observable_distance import observed, observed_head
 from transductor.extraction.probing import LabelJudge
-from transductor.heads import LookbackHead, RationalHead
+from transductor.heads import RationalHead
 from transductor.model import RationalReadout, RationalTransductor
 
 # Radii tried, in units of a typical state; those that an earlier walk makes redundant are skipped.
@@ -253,7 +253,7 @@ def _judged(extraction: Extraction, judge: LabelJudge) -> Extraction:
 
 def _labelled(extraction: Extraction, model: RationalReadout | RationalTransductor) -> Extraction:
     """Add the readout's labels, with as few states as they need, where the label is a function of the state."""
-    if not isinstance(model, RationalReadout) or isinstance(model.rational_head, LookbackHead):
+    if not isinstance(model, RationalReadout) or model.rational_head.shows_previous:
         return extraction
     weight, bias = (part.detach().double().cpu() for part in (model.readout.weight, model.readout.bias))
     labels = (extraction.representatives @ weight.T + bias).argmax(-1)

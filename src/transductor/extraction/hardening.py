@@ -75,7 +75,7 @@ def harden(
     hard = copy.deepcopy(model)
     hard.rational_head = machine_head(
         extraction.machine,
-        lookback=isinstance(head, LookbackHead),
+        lookback=head.shows_previous,
         like=head.raw_initial_state,
         backend=head.backend,
     )

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from transductor.automata.moore import MooreMachine
-from transductor.heads import LookbackHead
 from transductor.model import RationalReadout, RationalTransductor, SequenceModel
-from transductor.model.base import layout
+from transductor.model.token_positions import TokenPositions
+from transductor.recurrence import Layout
 
 # A machine is compared with its head on words of this length: longer than what many are trained on, short enough that
 # a head trained to be right does not yet drift.
@@ -56,7 +56,7 @@ def logits_given_states(model: RationalReadout | RationalTransductor, tokens: Te
     if isinstance(model, RationalReadout):
         logits = model.readout(shown)
     else:
-        positions = layout(tokens, model.vocab_size, None, None, None).places
+        positions = TokenPositions.of(model.checked_tokens(tokens), Layout())
         logits = model.backbone(tokens, positions, model.injection.into(shown))[0]
     return logits
 
@@ -89,7 +89,7 @@ class LabelJudge:
             states: ``(states, D)``: what stands for each.
         """
         shown = states[machine.labels(self.words)]
-        if isinstance(self.model.rational_head, LookbackHead):
+        if self.model.rational_head.shows_previous:
             first = states[machine.start].expand(len(self.words), 1, -1)
             shown = torch.cat([shown, torch.cat([first, shown[:, :-1]], 1)], -1)
         logits = logits_given_states(self.model, self.words, shown)

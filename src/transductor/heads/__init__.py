@@ -1,4 +1,4 @@
-"""Tokens to states: where transitions and scan meet."""
+"""Heads, which turn tokens into states: a family of transitions, an initial state and a scan."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ HEADS: Final[dict[str, type[RationalHead]]] = {
 
 
 def build_head(config: HeadConfig) -> RationalHead:
-    """A fresh head from its configuration."""
+    """Build a fresh head from its configuration."""
     one_of("head", config.head, HEADS)
     return HEADS[config.head].from_family(build_family(config.transitions), config.backend)

@@ -1,8 +1,8 @@
-"""The random-feature head: nothing in it trains."""
+"""The random-feature head, whose parameters are never trained."""
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any
 
 from transductor.heads.rational import RationalHead
 from transductor.transitions import RandomTransitions, TransitionFamily
@@ -15,6 +15,7 @@ class RandomFeatureHead(RationalHead):
     """
 
     name = "random_features"
+    trains = False
 
     def __init__(
         self,
@@ -29,16 +30,8 @@ class RandomFeatureHead(RationalHead):
             state_dim=state_dim, vocab_size=vocab_size, feature_dim=feature_dim, spectral_cap=spectral_cap
         )
         super().__init__(family, backend=backend)
-        self.requires_grad_(False)
 
     @classmethod
-    def from_family(cls, transitions: TransitionFamily, backend: str) -> Self:
-        """With the family's options."""
-        head = cls(
-            state_dim=transitions.state_dim,
-            vocab_size=transitions.vocab_size,
-            feature_dim=transitions.feature_dim,
-            backend=backend,
-        )
-        head.transitions = transitions.requires_grad_(False)
-        return head
+    def _arguments(cls, transitions: TransitionFamily) -> dict[str, Any]:
+        sizes = {"state_dim": transitions.state_dim, "vocab_size": transitions.vocab_size}
+        return sizes | {"feature_dim": transitions.feature_dim}

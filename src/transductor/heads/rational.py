@@ -1,17 +1,25 @@
-"""The rational head: a family, an initial state, a scan."""
+"""The rational head: a family of transitions, an initial state, and a scan."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor, nn
 
-from transductor.checks import check_positive, check_token_ids, one_of, readable, working_dtype
+from transductor.checks import (
+    check_positive,
+    check_tensor,
+    check_token_ids,
+    described,
+    one_of,
+    readable,
+    working_dtype,
+)
 from transductor.configuration import configuration
-from transductor.recurrence import BACKENDS, scan, sequence_parallel_scan
+from transductor.recurrence import BACKENDS, Layout, Shards, check_mask, scan, sequence_parallel_scan
 from transductor.transitions import FamilySpec, Stepper, TransitionFamily
 
 if TYPE_CHECKING:
@@ -24,7 +32,7 @@ FEW_STEPS = 4
 @configuration
 @dataclass(frozen=True)
 class HeadConfig:
-    """How to build a head again: which class, which family, which backend."""
+    """What is needed to build a head again: its class, its family and its backend."""
 
     head: str
     transitions: FamilySpec
@@ -35,7 +43,7 @@ class HeadConfig:
 class HeadState:
     """Where a stream stands: the state ``(B, D)``, and the transitions with the parameters of its start.
 
-    ``step`` takes one step; ``table`` is what longer stretches are scanned with (None when driven by features).
+    ``step`` takes one step; ``table`` is what longer inputs are scanned with (None when driven by features).
     """
 
     state: Tensor
@@ -43,8 +51,20 @@ class HeadState:
     table: Tensor | None
 
     def reordered(self, rows: Tensor) -> HeadState:
-        """The stream with batch rows picked anew, as beam search does."""
+        """Return the stream with these rows of the batch, as beam search needs it."""
         return replace(self, state=self.state.index_select(0, rows))
+
+
+class HeadOptions(TypedDict, total=False):
+    """The options of :meth:`RationalHead.forward` that do not change what it returns, for the type checker."""
+
+    bias: Tensor | None
+    initial_state: Tensor | None
+    mask: Tensor | None
+    lengths: Tensor | None
+    cu_seqlens: Tensor | None
+    time_group: ProcessGroup | None
+    layout: Layout | None
 
 
 class RationalHead(nn.Module):
@@ -55,10 +75,12 @@ class RationalHead(nn.Module):
     Args:
         transitions: The family.  Driven by tokens, the head reads ``(B, T)`` ids; driven by features,
             ``(B, T, F)``.
-        backend: Backend of the scan.
+        backend: The backend of the scan.
     """
 
     name = "rational"
+    shows_previous: ClassVar[bool] = False  # whether the state before each token is shown beside the state after it
+    trains: ClassVar[bool] = True  # whether parameters start trainable
 
     def __init__(self, transitions: TransitionFamily, *, backend: str = "auto") -> None:
         super().__init__()
@@ -68,21 +90,30 @@ class RationalHead(nn.Module):
         self.transitions = transitions
         self.backend = backend
         self.raw_initial_state = nn.Parameter(torch.randn(transitions.state_dim))
+        if not self.trains:
+            self.requires_grad_(False)
 
     @classmethod
     def from_family(cls, transitions: TransitionFamily, backend: str) -> Self:
-        """The head of this class over a family built elsewhere."""
-        return cls(transitions, backend=backend)
+        """Build the head of this class over a family built elsewhere, with all its options."""
+        head = cls(**cls._arguments(transitions), backend=backend)
+        head.transitions = transitions if cls.trains else transitions.requires_grad_(False)
+        return head
+
+    @classmethod
+    def _arguments(cls, transitions: TransitionFamily) -> dict[str, Any]:
+        """Return the arguments with which the constructor makes a head over such a family."""
+        return {"transitions": transitions}
 
     @property
     def state_dim(self) -> int:
-        """D."""
+        """The dimension D of the state."""
         return self.transitions.state_dim
 
     @property
     def output_dim(self) -> int:
-        """Numbers per position that leave the head: D, unless it shows more after its state."""
-        return self.state_dim
+        """How many numbers leave the head at each position."""
+        return 2 * self.state_dim if self.shows_previous else self.state_dim
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Follow a model to its device, but not below float32: an angle rounded to bfloat16 is another automaton."""
@@ -98,40 +129,22 @@ class RationalHead(nn.Module):
 
     @property
     def config(self) -> HeadConfig:
-        """How to build this head again."""
+        """The configuration that builds this head again."""
         return HeadConfig(self.name, self.transitions.spec(), self.backend)
 
     def initial_state(self) -> Tensor:
-        """``h_0 (D)``, shaped to the family: a distribution for stochastic ones."""
+        """Return ``h_0 (D)``, shaped to the family: a distribution for stochastic ones."""
         raw = self.raw_initial_state
         return self.transitions.start_from(raw.to(working_dtype(raw.dtype)))
 
     @overload
     def forward(
-        self,
-        drive: Tensor,
-        *,
-        bias: Tensor | None = ...,
-        initial_state: Tensor | None = ...,
-        mask: Tensor | None = ...,
-        lengths: Tensor | None = ...,
-        cu_seqlens: Tensor | None = ...,
-        return_final: Literal[False] = ...,
-        time_group: ProcessGroup | None = ...,
+        self, drive: Tensor, *, return_final: Literal[False] = ..., **options: Unpack[HeadOptions]
     ) -> Tensor: ...
 
     @overload
     def forward(
-        self,
-        drive: Tensor,
-        *,
-        bias: Tensor | None = ...,
-        initial_state: Tensor | None = ...,
-        mask: Tensor | None = ...,
-        lengths: Tensor | None = ...,
-        cu_seqlens: Tensor | None = ...,
-        return_final: Literal[True],
-        time_group: ProcessGroup | None = ...,
+        self, drive: Tensor, *, return_final: Literal[True], **options: Unpack[HeadOptions]
     ) -> tuple[Tensor, Tensor]: ...
 
     def forward(
@@ -145,34 +158,54 @@ class RationalHead(nn.Module):
         cu_seqlens: Tensor | None = None,
         return_final: bool = False,
         time_group: ProcessGroup | None = None,
+        layout: Layout | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """All states ``(B, T, D)``, in at least float32; see :func:`transductor.scan` for the options.
+        """Return the states ``(B, T, D)``, in at least float32; see :func:`transductor.scan` for the options.
 
         Args:
             drive: Tokens ``(B, T)`` or ``(T)``; features ``(B, T, F)`` or ``(T, F)`` for a family driven by
                 features.
             bias: Additive term per position, ``(B, T, D)``.
-            initial_state: Instead of the learned one: ``(D)`` or ``(B, D)``.
-            time_group: Ranks that hold a stretch of the time axis each; see
+            initial_state: Replaces the learned initial state: ``(D)`` or ``(B, D)``.
+            time_group: Ranks that hold a shard of the time axis each; see
                 :func:`~transductor.recurrence.sequence_parallel_scan`.
+            layout: Replaces ``mask``, ``lengths``, ``cu_seqlens`` and ``time_group``; from a model, which has checked
+                them and the tokens.
         """
         if not isinstance(drive, Tensor):
             raise TypeError(f"tokens (or features) must be a torch.Tensor; got {type(drive).__name__}")
         start = self.initial_state() if initial_state is None else initial_state
-        options: dict[str, Any] = {"mask": mask, "lengths": lengths, "cu_seqlens": cu_seqlens, "backend": self.backend}
-        transitions, tokens = self._operands(drive)
-        options |= {"bias": bias, "initial_state": start, "return_final": return_final}
-        if time_group is not None:
-            return sequence_parallel_scan(transitions, tokens, group=time_group, **options)
-        return scan(transitions, tokens, **options)  # type: ignore[no-any-return]
+        family, tokens = self.transitions, None if self.transitions.vocab_size is None else drive
+        transitions = family.matrices(drive) if tokens is None else family.table()
+        if layout is None:
+            if family.vocab_size is not None:
+                check_token_ids("tokens", drive, family.vocab_size)
+            if mask is not None:
+                check_tensor("mask", mask)
+            shape = drive.shape if family.feature_dim is None else drive.shape[:-1]
+            shards = None if time_group is None else Shards.of(time_group, shape[-1], drive.device)
+            layout = Layout.of(shape, drive.device, mask=mask, lengths=lengths, cu_seqlens=cu_seqlens, shards=shards)
+        run: Callable[..., Any] = scan if layout.shards is None else sequence_parallel_scan
+        result = run(
+            transitions,
+            tokens,
+            bias=bias,
+            initial_state=start,
+            layout=layout,
+            backend=self.backend,
+            return_final=return_final,
+        )
+        if not return_final:
+            return self._shown(result, start, layout)
+        states, final = result
+        return self._shown(states, start, layout), final
 
-    def _operands(self, drive: Tensor) -> tuple[Tensor, Tensor | None]:
-        if self.transitions.feature_dim is not None:
-            return self.transitions.matrices(drive), None
-        return self.transitions.table(), drive
+    def _shown(self, states: Tensor, start: Tensor, layout: Layout) -> Tensor:
+        """Return what leaves the head: the states ``(..., T, D)`` after each token, which began at ``start``."""
+        return states
 
     def start(self, batch_size: int) -> HeadState:
-        """A stream at time 0, for ``batch_size`` rows."""
+        """Return a stream at time 0, for ``batch_size`` rows."""
         check_positive("batch_size", batch_size)
         family = self.transitions
         with family.full_precision():
@@ -180,26 +213,34 @@ class RationalHead(nn.Module):
             return HeadState(state, family.stepper(), None if family.vocab_size is None else family.table())
 
     def advance(
-        self, drive: Tensor, stream: HeadState, *, bias: Tensor | None = None, mask: Tensor | None = None
+        self,
+        drive: Tensor,
+        stream: HeadState,
+        *,
+        bias: Tensor | None = None,
+        mask: Tensor | None = None,
+        layout: Layout | None = None,
     ) -> tuple[Tensor, HeadState]:
-        """The next n states ``(B, n, D)`` of a stream, and where it then stands.
+        """Return the next n states ``(B, n, D)`` of a stream, and where it then stands.
 
         Equal to the parallel pass to rounding, however the input is split; one step costs
-        ``transitions.step_cost()`` multiply–adds a row.
+        ``transitions.step_cost()`` multiply–adds a row.  A ``layout`` replaces the mask, as in :meth:`forward`.
         """
-        self._check_stretch(drive, stream, bias, mask)
+        layout = self._checked_layout(drive, stream, bias, mask, layout)
+        states, state = self._advanced(drive, stream, bias, layout)
+        return self._shown(states, stream.state, layout), replace(stream, state=state)
+
+    def _advanced(self, drive: Tensor, stream: HeadState, bias: Tensor | None, layout: Layout) -> tuple[Tensor, Tensor]:
         if drive.shape[1] > FEW_STEPS:
-            transitions = self.transitions.matrices(drive) if stream.table is None else stream.table
-            states, final = scan(
-                transitions,
+            return scan(
+                self.transitions.matrices(drive) if stream.table is None else stream.table,
                 None if stream.table is None else drive,
                 bias=bias,
                 initial_state=stream.state,
-                mask=mask,
+                layout=layout,
                 backend=self.backend,
                 return_final=True,
             )
-            return states, replace(stream, state=final)
         if stream.table is not None:
             drive = drive.long()
         stepped, state = [], stream.state
@@ -208,37 +249,37 @@ class RationalHead(nn.Module):
                 after = stream.step(state, drive[:, t])
                 if bias is not None:
                     after = after + bias[:, t]
-                state = after if mask is None else after.where(mask[:, t, None], state)
+                state = after if layout.mask is None else after.where(layout.mask[:, t, None], state)
                 stepped.append(state)
-        if len(stepped) == 1:  # the usual one, where a copy would be felt
-            return state.unsqueeze(1), replace(stream, state=state)
+        if len(stepped) == 1:  # the usual case, where a copy would take noticeable time
+            return state.unsqueeze(1), state
         states = torch.stack(stepped, 1) if stepped else state.new_empty(len(state), 0, self.state_dim)
-        return states, replace(stream, state=state)
+        return states, state
 
-    def _check_stretch(self, drive: Tensor, stream: HeadState, bias: Tensor | None, mask: Tensor | None) -> None:
-        """What the scan would refuse is refused for single steps too."""
+    def _checked_layout(
+        self, drive: Tensor, stream: HeadState, bias: Tensor | None, mask: Tensor | None, layout: Layout | None
+    ) -> Layout:
+        """Refuse for single steps what the scan would refuse; return the layout of the next positions."""
         family, rows = self.transitions, stream.state.shape[0]  # len() would make it a constant of a graph
-        wanted = "(B, n)" if family.feature_dim is None else f"(B, n, {family.feature_dim})"
+        shape = "(B, n)" if family.feature_dim is None else f"(B, n, {family.feature_dim})"
         name = "tokens" if family.feature_dim is None else "features"
-        if not isinstance(drive, Tensor) or drive.ndim != wanted.count(",") + 1:
-            raise ValueError(f"{name} must be a tensor of shape {wanted}; got {_described(drive)}")
+        if not isinstance(drive, Tensor) or drive.ndim != shape.count(",") + 1:
+            raise ValueError(f"{name} must be a tensor of shape {shape}; got {described(drive)}")
         if drive.shape[0] != rows:
             raise ValueError(f"{name} must have {rows} rows like the stream; got {drive.shape[0]}")
-        if family.vocab_size is not None:
-            check_token_ids("tokens", drive, family.vocab_size)
-        elif readable(drive) and not drive.isfinite().all():
+        if family.vocab_size is None and readable(drive) and not drive.isfinite().all():
             raise ValueError("features must hold finite numbers")
-        shape = rows, drive.shape[1]
-        if mask is not None and (not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != shape):
-            raise ValueError(f"mask must be a bool tensor of shape {shape}; got {_described(mask)}")
         wide = rows, drive.shape[1], self.state_dim
         if bias is not None and (not isinstance(bias, Tensor) or bias.shape != wide or not bias.isfinite().all()):
-            raise ValueError(f"bias must hold finite numbers in shape {wide}; got {_described(bias)}")
+            raise ValueError(f"bias must hold finite numbers in shape {wide}; got {described(bias)}")
+        if layout is not None:
+            return layout
+        if family.vocab_size is not None:
+            check_token_ids("tokens", drive, family.vocab_size)
+        if mask is not None:
+            check_mask(mask, drive.shape[:2])
+        return Layout(mask)
 
     def extra_repr(self) -> str:
-        """State dimension."""
+        """Describe the state dimension and the backend."""
         return f"state_dim={self.state_dim}, backend={self.backend!r}"
-
-
-def _described(value: object) -> str:
-    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

@@ -1,21 +1,21 @@
-"""The universal head: rotations that count, distributions that switch."""
+"""The universal head: orthogonal transitions, which count, beside stochastic ones, which switch."""
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any
 
 from transductor.heads.rational import RationalHead
 from transductor.transitions import DirectSum, OrthogonalTransitions, StochasticTransitions, TransitionFamily
 
 
 class UniversalHead(RationalHead):
-    """Orthogonal ⊕ stochastic: infinite memory beside discrete switching, for tasks nobody has analysed yet.
+    """Orthogonal ⊕ stochastic: unlimited memory beside discrete switching, for tasks whose machine is not known.
 
     Args:
         orthogonal_dim: Width of the orthogonal part (the default orthogonal family).
         stochastic_dim: Width of the stochastic part.
-        vocab_size: Driven by tokens; or
-        feature_dim: driven by features.
+        vocab_size: How many tokens drive the head; or
+        feature_dim: the dimension of the features that drive it.
     """
 
     name = "universal"
@@ -36,18 +36,10 @@ class UniversalHead(RationalHead):
         super().__init__(family, backend=backend)
 
     @classmethod
-    def from_family(cls, transitions: TransitionFamily, backend: str) -> Self:
-        """Widths are read off the parts; their options (the temperature, say) are kept."""
+    def _arguments(cls, transitions: TransitionFamily) -> dict[str, Any]:
         kinds = [type(part) for part in transitions.families] if isinstance(transitions, DirectSum) else []
         if not isinstance(transitions, DirectSum) or kinds != [OrthogonalTransitions, StochasticTransitions]:
             raise ValueError("a universal head is a direct sum of orthogonal and stochastic transitions")
         orthogonal_dim, stochastic_dim = transitions.part_dims
-        head = cls(
-            orthogonal_dim=orthogonal_dim,
-            stochastic_dim=stochastic_dim,
-            vocab_size=transitions.vocab_size,
-            feature_dim=transitions.feature_dim,
-            backend=backend,
-        )
-        head.transitions = transitions
-        return head
+        drive = {"vocab_size": transitions.vocab_size, "feature_dim": transitions.feature_dim}
+        return {"orthogonal_dim": orthogonal_dim, "stochastic_dim": stochastic_dim, **drive}

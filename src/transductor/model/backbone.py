@@ -1,8 +1,7 @@
-"""The pre-norm causal Transformer that every model here shares."""
+"""The pre-norm causal Transformer that several models share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import final
 
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from transductor.checks import check_positive
 from transductor.configuration import configuration
+from transductor.injection import Inject
 from transductor.model.attention import (
     Attend,
     AttentionKind,
@@ -18,7 +18,6 @@ from transductor.model.attention import (
     FullAttention,
     KeyValueCache,
     NoAttention,
-    Places,
     SlidingWindow,
 )
 from transductor.model.positions import (
@@ -29,19 +28,17 @@ from transductor.model.positions import (
     RotaryPositions,
     build_positions,
 )
-
-# Called before each layer with its number and the stream (B, T, W).
-Inject = Callable[[int, Tensor], Tensor]
+from transductor.model.token_positions import TokenPositions
 
 
 @configuration
 @dataclass(frozen=True)
 class BackboneConfig:
-    """Sizes of a Transformer.
+    """The sizes of a Transformer.
 
     Args:
-        vocab_size: V, tokens in.
-        output_size: Logits out; ``vocab_size`` when 0.
+        vocab_size: How many tokens the model reads.
+        output_size: How many logits a position has; ``vocab_size`` when 0.
         width: Width of the stream, a multiple of ``attention_heads``.
         layers: Number of blocks.
         attention_heads: Heads per block.
@@ -88,23 +85,23 @@ class BackboneState:
     seen: Tensor
     caches: tuple[KeyValueCache | None, ...]
 
-    def places(self, tokens: Tensor, mask: Tensor | None) -> Places:
-        """The places of the next tokens ``(B, n)``."""
+    def next_positions(self, tokens: Tensor, mask: Tensor | None) -> TokenPositions:
+        """Return where the next tokens ``(B, n)`` stand."""
         if tokens.shape[0] != self.seen.shape[0]:
             raise ValueError(f"tokens must have {len(self.seen)} rows like the stream; got {len(tokens)}")
         real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
         positions = (self.seen.unsqueeze(1) + real.long().cumsum(1) - 1).clamp_min(0)
-        return Places(positions, torch.zeros_like(tokens), real)
+        return TokenPositions(positions, torch.zeros_like(tokens), real)
 
     def reordered(self, rows: Tensor) -> BackboneState:
-        """Batch rows picked anew, as beam search does."""
+        """Return the state of these rows of the batch, as beam search needs it."""
         caches = tuple(None if cache is None else cache.reordered(rows) for cache in self.caches)
         return BackboneState(self.seen.index_select(0, rows), caches)
 
 
 @final
 class Block(nn.Module):
-    """``x + Attn(LN(x))``, then ``x + FFN(LN(x))``."""
+    """One layer: ``x + Attn(LN(x))``, then ``x + FFN(LN(x))``."""
 
     def __init__(self, config: BackboneConfig) -> None:
         super().__init__()
@@ -122,21 +119,21 @@ class Block(nn.Module):
     def forward(
         self,
         stream: Tensor,
-        places: Places,
-        positions: Positions,
+        token_positions: TokenPositions,
+        scheme: Positions,
         cache: KeyValueCache | None = None,
         attend: Attend | None = None,
     ) -> tuple[Tensor, KeyValueCache | None]:
-        """``(B, T, W)`` to ``(B, T, W)``, and the cache with these tokens added; see :class:`CausalAttention`."""
+        """Apply the layer to the stream ``(B, T, W)``; see :class:`CausalAttention` for the cache."""
         if self.attention is not None:
-            mixed, cache = self.attention(self.attention_norm(stream), places, positions, cache, attend)
+            mixed, cache = self.attention(self.attention_norm(stream), token_positions, scheme, cache, attend)
             stream = stream + self.dropout(mixed)
         return stream + self.dropout(self.feedforward(self.feedforward_norm(stream))), cache
 
 
 @final
 class Backbone(nn.Module):
-    """Embedding, blocks, readout; ``inject`` may change the stream before each block."""
+    """An embedding, blocks and a readout; ``inject`` may change the stream before each block."""
 
     def __init__(self, config: BackboneConfig) -> None:
         super().__init__()
@@ -149,31 +146,37 @@ class Backbone(nn.Module):
         self.final_norm = nn.LayerNorm(config.width)
         self.readout = nn.Linear(config.width, config.output_size or config.vocab_size)
 
-    def embedded(self, tokens: Tensor, places: Places) -> Tensor:
-        """The stream before the first block, ``(B, T, W)``."""
+    def embedded(self, tokens: Tensor, token_positions: TokenPositions) -> Tensor:
+        """Return the stream before the first block, ``(B, T, W)``."""
         stream: Tensor = self.embedding(tokens)
-        added = self.positions.embedding(places.positions)
+        added = self.positions.embedding(token_positions.positions)
         return stream if added is None else stream + added.to(stream.dtype)
 
     def forward(
-        self, tokens: Tensor, places: Places, inject: Inject | None = None, state: BackboneState | None = None
+        self,
+        tokens: Tensor,
+        token_positions: TokenPositions,
+        inject: Inject | None = None,
+        state: BackboneState | None = None,
     ) -> tuple[Tensor, BackboneState | None]:
-        """Logits ``(B, T, output_size)`` and the state with these tokens added (None without a state)."""
-        stream = self.embedded(tokens, places)
+        """Return logits ``(B, T, output_size)`` and the state with these tokens added (None without a state)."""
+        stream = self.embedded(tokens, token_positions)
         caches = []
         for layer, block in enumerate(self.blocks):
             if inject is not None:
                 stream = inject(layer, stream)
-            stream, cache = block(stream, places, self.positions, None if state is None else state.caches[layer])
+            stream, cache = block(
+                stream, token_positions, self.positions, None if state is None else state.caches[layer]
+            )
             caches.append(cache)
         logits: Tensor = self.readout(self.final_norm(stream))
         if state is None:
             return logits, None
-        assert places.real is not None
-        return logits, replace(state, seen=state.seen + places.real.sum(1), caches=tuple(caches))
+        assert token_positions.real is not None
+        return logits, replace(state, seen=state.seen + token_positions.real.sum(1), caches=tuple(caches))
 
     def start(self, batch_size: int) -> BackboneState:
-        """A stream before its first token."""
+        """Return a stream before its first token."""
         check_positive("batch_size", batch_size)
         seen = torch.zeros(batch_size, dtype=torch.long, device=self.embedding.weight.device)
         caches = []

@@ -1,19 +1,15 @@
-"""The one interface of everything that turns tokens into logits."""
+"""The interface of every model: what it is called with, what it returns, and how it streams."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from transductor.checks import check_token_ids
-from transductor.model.attention import Places
 from transductor.model.backbone import Backbone
-from transductor.model.time_parallel import EarlierRanks, past_mask
-from transductor.recurrence import Stretches, check_offsets, mask_from_lengths
+from transductor.recurrence import Layout, Shards
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -22,10 +18,13 @@ StateT = TypeVar("StateT")
 
 
 class SequenceModel(nn.Module, ABC, Generic[StateT]):
-    """``logits = model(tokens)``; a stream with :meth:`start` and :meth:`advance`.
+    """A model that turns tokens into logits: ``logits = model(tokens)``, or a stream, token by token.
 
-    ``StateT`` is the model's decode state, a small frozen dataclass.
+    A stream begins with :meth:`start` and goes on with :meth:`advance`; ``StateT`` is what it remembers, a small frozen
+    dataclass.
     """
+
+    takes_time_group: ClassVar[bool] = False  # whether the time axis may lie in shards on a process group
 
     readout: nn.Linear  # from the last features of a position to its logits
 
@@ -44,7 +43,6 @@ class SequenceModel(nn.Module, ABC, Generic[StateT]):
     def config(self) -> Any:
         """A configuration that builds this model again, without its weights."""
 
-    @abstractmethod
     def forward(
         self,
         tokens: Tensor,
@@ -52,35 +50,70 @@ class SequenceModel(nn.Module, ABC, Generic[StateT]):
         mask: Tensor | None = None,
         lengths: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
+        time_group: ProcessGroup | None = None,
     ) -> Tensor:
-        """Tokens ``(B, T)`` to logits ``(B, T, output_size)``.
+        """Return the logits ``(B, T, output_size)`` of tokens ``(B, T)``.
 
         Args:
             tokens: Integers in ``[0, vocab_size)``.
             mask: ``(B, T)`` bool, true where a token is real; left and right padding both work.
             lengths: ``(B)``: the same as a mask that is true below the length.
             cu_seqlens: Boundaries of documents packed into one row; nothing crosses them.
+            time_group: Ranks that hold a shard of the time axis each.  Every rank has all parameters and calls this
+                with the tokens (and the mask) of its shard, in the order of ranks, and gets the logits of its shard;
+                ``lengths`` and ``cu_seqlens`` are those of the complete axis.  States come from a scan across ranks,
+                and attention borrows the keys and values of earlier ranks.
         """
+        tokens = self.checked_tokens(tokens)
+        if sum(given is not None for given in (mask, lengths, cu_seqlens)) > 1:
+            raise ValueError("give at most one of mask, lengths and cu_seqlens")
+        shards = None
+        if time_group is not None:
+            if not self.takes_time_group:
+                raise TypeError(f"time_group must be None: {type(self).__name__} cannot work on shards of a sequence")
+            shards = Shards.of(time_group, tokens.shape[1], tokens.device)
+        layout = Layout.of(
+            tokens.shape, tokens.device, mask=mask, lengths=lengths, cu_seqlens=cu_seqlens, shards=shards
+        )
+        return self._logits(tokens, layout)
+
+    def checked_tokens(self, tokens: Tensor) -> Tensor:
+        """Return tokens ``(B, T)`` as int64; refuse what the model cannot read."""
+        if not isinstance(tokens, Tensor) or tokens.ndim != 2:
+            shape = tuple(tokens.shape) if isinstance(tokens, Tensor) else type(tokens).__name__
+            raise ValueError(f"tokens must be a tensor of shape (B, T); got {shape}")
+        check_token_ids("tokens", tokens, self.vocab_size)
+        return tokens.long()
+
+    @abstractmethod
+    def _logits(self, tokens: Tensor, layout: Layout) -> Tensor:
+        """Return the logits of checked tokens ``(B, T)``."""
 
     @abstractmethod
     def start(self, batch_size: int) -> StateT:
-        """A stream before its first token."""
+        """Return a stream before its first token; keep the parameters fixed while it lasts."""
 
-    @abstractmethod
     def advance(self, tokens: Tensor, state: StateT, *, mask: Tensor | None = None) -> tuple[Tensor, StateT]:
-        """Logits ``(B, n, output_size)`` of the next n tokens of a stream, and where it then stands.
+        """Return the logits ``(B, n, output_size)`` of the next n tokens of a stream, and where it then stands.
 
         Equal to the parallel pass to rounding, however the input is split.
         """
+        tokens = self.checked_tokens(tokens)
+        return self._advanced(tokens, state, Layout.of(tokens.shape, tokens.device, mask=mask))
+
+    @abstractmethod
+    def _advanced(self, tokens: Tensor, state: StateT, layout: Layout) -> tuple[Tensor, StateT]:
+        """Return the logits of checked tokens ``(B, n)`` that go on from a state, and the state after them."""
 
     def parameter_count(self) -> int:
-        """Trainable numbers."""
+        """Count the trainable numbers."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
 
 
 class BackboneModel(SequenceModel[StateT]):
     """A model around a :class:`~transductor.model.backbone.Backbone`, which holds the vocabulary and the readout."""
 
+    takes_time_group = True
     backbone: Backbone
 
     @property
@@ -92,64 +125,3 @@ class BackboneModel(SequenceModel[StateT]):
     def readout(self) -> nn.Linear:  # type: ignore[override]
         """The backbone's readout."""
         return self.backbone.readout
-
-
-class Layout:
-    """A checked batch: its tokens, which of them are real, which document and position they have.
-
-    With ``stretches`` it is our stretch of a longer time axis, which ``offsets`` are boundaries of.
-    """
-
-    def __init__(
-        self, tokens: Tensor, mask: Tensor | None, offsets: Tensor | None, stretches: Stretches | None = None
-    ) -> None:
-        self.tokens, self.mask, self.offsets = tokens.long(), mask, offsets
-        begin = 0 if stretches is None else stretches.begin
-        index = torch.arange(begin + tokens.shape[1], device=tokens.device).unsqueeze(0)
-        if mask is not None and stretches is not None:
-            mask = past_mask(mask, stretches)
-        documents = None
-        positions = index
-        if offsets is not None:
-            documents = torch.bucketize(index, offsets[1:], right=True)
-            positions = index - offsets[documents]
-        elif mask is not None:
-            # A padded token shares the position of the real one before it; nobody looks at it.
-            positions = (mask.long().cumsum(1) - 1).clamp_min(0)
-        self.places = Places(positions, documents, mask)
-        if stretches is not None:
-            earlier = EarlierRanks(stretches, self.places.between(0, begin))
-            self.places = replace(self.places.between(begin, None), earlier=earlier)
-
-
-def layout(
-    tokens: Tensor,
-    vocab_size: int,
-    mask: Tensor | None,
-    lengths: Tensor | None,
-    cu_seqlens: Tensor | None,
-    time_group: ProcessGroup | None = None,
-) -> Layout:
-    """Check tokens and boundaries once, for all layers.
-
-    With a ``time_group``, ``tokens`` and ``mask`` are our stretch, ``lengths`` and ``cu_seqlens`` those of the whole.
-    """
-    if not isinstance(tokens, Tensor) or tokens.ndim != 2:
-        shape = tuple(tokens.shape) if isinstance(tokens, Tensor) else type(tokens).__name__
-        raise ValueError(f"tokens must be a tensor of shape (B, T); got {shape}")
-    check_token_ids("tokens", tokens, vocab_size)
-    batch, time = tokens.shape
-    if sum(given is not None for given in (mask, lengths, cu_seqlens)) > 1:
-        raise ValueError("give at most one of mask, lengths and cu_seqlens")
-    stretches = None if time_group is None else Stretches.of(time_group, time, tokens.device)
-    if lengths is not None:
-        if stretches is None:
-            mask = mask_from_lengths(lengths, batch, time, tokens.device)
-        else:
-            mask = stretches.mask_from_lengths(lengths, batch, tokens.device)
-    elif mask is not None and (not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != tokens.shape):
-        given = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
-        raise ValueError(f"mask must be a bool tensor of shape {tuple(tokens.shape)}; got {given}")
-    whole = time if stretches is None else stretches.total
-    offsets = None if cu_seqlens is None else check_offsets(cu_seqlens, batch, whole, tokens.device)
-    return Layout(tokens, mask, offsets, stretches)

@@ -1,7 +1,7 @@
-"""What attention makes of the state: virtual tensorisation, measured.
+"""How attention uses the state: the paper's virtual tensorisation, measured.
 
-A query at t and a key at t' see ``LN(z + W h)``.  For the standard deviation the layer norm found there, it is
-affine, so each of them is a content part plus a state part, and a score is the sum of four terms, exactly.
+A query at t and a key at t' see ``LN(z + W h)``.  Given the standard deviation that the layer norm divides by, this is
+affine, so each of them is a content part plus a state part, and a score is exactly the sum of four terms.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from transductor.model.attention import CausalAttention
 from transductor.model.backbone import Block
-from transductor.model.base import layout
+from transductor.model.token_positions import TokenPositions
 from transductor.model.transductor import RationalTransductor
+from transductor.recurrence import Layout
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class ScoreTerms:
 
     @property
     def total(self) -> Tensor:
-        """The score itself."""
+        """The score: the sum of all terms."""
         four = self.content_content + self.content_state + self.state_content + self.state_state
         return four + self.position_bias
 
@@ -47,37 +48,37 @@ def _attention_of(model: RationalTransductor, layer: int) -> tuple[CausalAttenti
 
 
 def interaction_matrices(model: RationalTransductor) -> Tensor:
-    """``(L, H, D, D)``: ``h_tᵀ Ω h_t'`` times the two inverse deviations of the layer norm is the state–state term.
+    """Return ``Ω (L, H, D, D)``: ``h_tᵀ Ω h_t'`` over both deviations of the layer norm is the state–state term.
 
     ``Ω = Wᵀ C G W_Qᵀ W_K G C W / √E`` with C centring and G the layer norm's gain.  Layers that receive no
     state give zero.  With rotary positions this is the matrix at distance 0.
     """
-    found = []
+    terms = []
     for layer in range(len(model.backbone.blocks)):
         attention, norm = _attention_of(model, layer)
         projection = model.injection.projection(layer)
         heads, dim = attention.attention_heads, model.rational_head.output_dim
         if projection is None:
-            found.append(norm.weight.new_zeros(heads, dim, dim))
+            terms.append(norm.weight.new_zeros(heads, dim, dim))
             continue
         entering = (projection - projection.mean(0)) * norm.weight.unsqueeze(-1)
         query = (attention.query.weight @ entering).unflatten(0, (heads, -1))
         key = (attention.key.weight @ entering).unflatten(0, (heads, -1))
-        found.append(query.mT @ key * attention.scale())
-    return torch.stack(found).detach()
+        terms.append(query.mT @ key * attention.scale())
+    return torch.stack(terms).detach()
 
 
 @torch.no_grad()
 def score_terms(model: RationalTransductor, tokens: Tensor) -> tuple[ScoreTerms, ...]:
-    """The four terms of every score, layer by layer, for ``tokens (B, T)``, without dropout."""
+    """Return the four terms of every score, layer by layer, for ``tokens (B, T)``, without dropout."""
     if not isinstance(model, RationalTransductor):
         raise TypeError(f"model must be a RationalTransductor; got {type(model).__name__}")
     model = copy.deepcopy(model).eval() if model.training else model
-    places = layout(tokens, model.backbone.config.vocab_size, None, None, None).places
-    positions = model.backbone.positions
+    tokens = model.checked_tokens(tokens)
+    token_positions, scheme = TokenPositions.of(tokens, Layout()), model.backbone.positions
     states = model.rational_head(tokens)
-    stream = model.backbone.embedded(tokens, places)
-    found = []
+    stream = model.backbone.embedded(tokens, token_positions)
+    terms = []
     for layer, block in enumerate(model.backbone.blocks):
         attention, norm = _attention_of(model, layer)
         entered = model.injection(layer, stream, states)
@@ -92,9 +93,9 @@ def score_terms(model: RationalTransductor, tokens: Tensor) -> tuple[ScoreTerms,
         for index, part in enumerate(parts):
             for linear, side in ((attention.query, queries), (attention.key, keys)):
                 projected = nn.functional.linear(part, linear.weight, linear.bias if index == 0 else None)
-                side.append(positions.turned(attention.heads(projected), places.positions))
+                side.append(scheme.turned(attention.heads(projected), token_positions.positions))
         (cc, cs), (sc, ss) = [[query @ key.mT * attention.scale() for key in keys] for query in queries]
-        bias = positions.score_bias(places.positions, places.positions)
-        found.append(ScoreTerms(cc, cs, sc, ss, torch.zeros_like(cc) if bias is None else bias.expand_as(cc)))
-        stream, _ = block(entered, places, positions, None)
-    return tuple(found)
+        bias = scheme.score_bias(token_positions.positions, token_positions.positions)
+        terms.append(ScoreTerms(cc, cs, sc, ss, torch.zeros_like(cc) if bias is None else bias.expand_as(cc)))
+        stream, _ = block(entered, token_positions, scheme, None)
+    return tuple(terms)

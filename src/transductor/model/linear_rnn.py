@@ -1,4 +1,4 @@
-"""The sequential, linear baseline: one matrix for all tokens."""
+"""The linear baseline, evaluated step by step: one matrix for all tokens."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from transductor.checks import check_positive
 from transductor.configuration import configuration
-from transductor.model.base import SequenceModel, layout
-from transductor.recurrence import scan
+from transductor.model.base import SequenceModel
+from transductor.recurrence import Layout, scan
 
 
 @configuration
 @dataclass(frozen=True)
 class LinearRNNConfig:
-    """Sizes of a :class:`LinearRNN`."""
+    """The sizes of a :class:`LinearRNN`."""
 
     vocab_size: int
     output_size: int = 0
@@ -33,12 +33,12 @@ class LinearRNNConfig:
 
 @dataclass(frozen=True)
 class LinearRNNState:
-    """The state ``(B, W)``."""
+    """Where a stream stands: the state ``(B, W)``."""
 
     state: Tensor
 
     def reordered(self, rows: Tensor) -> LinearRNNState:
-        """Batch rows picked anew, as beam search does."""
+        """Return the stream with these rows of the batch, as beam search needs it."""
         return replace(self, state=self.state.index_select(0, rows))
 
 
@@ -46,11 +46,11 @@ class LinearRNNState:
 class LinearRNN(SequenceModel[LinearRNNState]):
     """``h_t = A h_{t−1} + b_{x_t}`` from ``h_0 = 0``, evaluated step by step, with a linear readout.
 
-    The transition ignores the token: what is left of a rational head when only its input may depend on it.
+    The transition does not depend on the token, as that of a rational head does; only the additive term does.
 
     Args:
-        vocab_size: V, tokens in.
-        output_size: Logits out; ``vocab_size`` when 0.
+        vocab_size: How many tokens the model reads.
+        output_size: How many logits a position has; ``vocab_size`` when 0.
         width: Dimension of the state.
     """
 
@@ -64,7 +64,7 @@ class LinearRNN(SequenceModel[LinearRNNState]):
 
     @property
     def config(self) -> LinearRNNConfig:
-        """Sizes."""
+        """The sizes of the model."""
         return self._config
 
     @property
@@ -72,51 +72,29 @@ class LinearRNN(SequenceModel[LinearRNNState]):
         """How many tokens the model reads."""
         return self._config.vocab_size
 
-    def forward(
-        self,
-        tokens: Tensor,
-        *,
-        mask: Tensor | None = None,
-        lengths: Tensor | None = None,
-        cu_seqlens: Tensor | None = None,
-    ) -> Tensor:
-        """Tokens ``(B, T)`` to logits ``(B, T, output_size)``; see :class:`SequenceModel`."""
-        given = layout(tokens, self.vocab_size, mask, lengths, cu_seqlens)
-        tokens = given.tokens
-        logits: Tensor = self.readout(self._states(tokens, mask=given.mask, cu_seqlens=given.offsets)[0])
+    def _logits(self, tokens: Tensor, layout: Layout) -> Tensor:
+        logits: Tensor = self.readout(self._states(tokens, layout)[0])
         return logits
 
-    def _states(
-        self,
-        tokens: Tensor,
-        *,
-        initial_state: Tensor | None = None,
-        mask: Tensor | None = None,
-        cu_seqlens: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """One letter for all tokens; what differs is the additive term."""
+    def _states(self, tokens: Tensor, layout: Layout, initial_state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Scan with one matrix for all tokens; only the additive term depends on the token."""
         return scan(
             self.transition[None],
             torch.zeros_like(tokens),
             bias=self.embedding(tokens),
             initial_state=initial_state,
-            mask=mask,
-            cu_seqlens=cu_seqlens,
+            layout=layout,
             backend="reference",
             return_final=True,
         )
 
     def start(self, batch_size: int) -> LinearRNNState:
-        """A stream before its first token."""
+        """Return a stream before its first token."""
         check_positive("batch_size", batch_size)
         return LinearRNNState(self.transition.new_zeros(batch_size, self._config.width))
 
-    def advance(
-        self, tokens: Tensor, state: LinearRNNState, *, mask: Tensor | None = None
-    ) -> tuple[Tensor, LinearRNNState]:
-        """Logits of the next tokens of a stream."""
-        tokens = layout(tokens, self.vocab_size, mask, None, None).tokens
+    def _advanced(self, tokens: Tensor, state: LinearRNNState, layout: Layout) -> tuple[Tensor, LinearRNNState]:
         if len(tokens) != len(state.state):
             raise ValueError(f"tokens must have {len(state.state)} rows like the stream; got {len(tokens)}")
-        states, final = self._states(tokens, initial_state=state.state, mask=mask)
+        states, final = self._states(tokens, layout, state.state)
         return self.readout(states), LinearRNNState(final)

@@ -1,10 +1,10 @@
-"""Stacks: every block has a rational head of its own."""
+"""Stacks, in which every block has a rational head of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from torch import Tensor, nn
 
@@ -12,16 +12,15 @@ from transductor.configuration import configuration
 from transductor.heads import HeadConfig, HeadState, RationalHead
 from transductor.injection import build_injection
 from transductor.model.backbone import Backbone, BackboneConfig, BackboneState
-from transductor.model.base import BackboneModel, Layout, layout
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
+from transductor.model.base import BackboneModel
+from transductor.model.token_positions import TokenPositions
+from transductor.recurrence import Layout
 
 
 @configuration
 @dataclass(frozen=True)
 class StackedConfig:
-    """How to build a :class:`StackedTransductor` again."""
+    """What is needed to build a :class:`StackedTransductor` again."""
 
     heads: tuple[HeadConfig, ...]
     backbone: BackboneConfig
@@ -29,13 +28,13 @@ class StackedConfig:
 
 @dataclass(frozen=True)
 class StackedState:
-    """Where a stream stands: a state per head, and the backbone's."""
+    """Where a stream stands: the state of every head, and that of the backbone."""
 
     heads: tuple[HeadState, ...]
     backbone: BackboneState
 
     def reordered(self, rows: Tensor) -> StackedState:
-        """Batch rows picked anew, as beam search does."""
+        """Return the stream with these rows of the batch, as beam search needs it."""
         return StackedState(tuple(head.reordered(rows) for head in self.heads), self.backbone.reordered(rows))
 
 
@@ -47,8 +46,8 @@ class StackedTransductor(BackboneModel[StackedState]):
     from the previous block's output: the non-linear stack, whose scans wait for each other.  Both may be mixed.
 
     Args:
-        heads: One per layer: driven by ``vocab_size`` tokens, or by ``width`` features.
-        backbone: Sizes of the Transformer.
+        heads: One per layer, driven by ``vocab_size`` tokens, or by ``width`` features.
+        backbone: The sizes of the Transformer.
     """
 
     def __init__(self, heads: Sequence[RationalHead], backbone: BackboneConfig) -> None:
@@ -74,12 +73,12 @@ class StackedTransductor(BackboneModel[StackedState]):
 
     @property
     def heads(self) -> tuple[RationalHead, ...]:
-        """The heads, typed."""
+        """The heads, one per layer."""
         return tuple(head for head in self.rational_heads if isinstance(head, RationalHead))
 
     @property
     def config(self) -> StackedConfig:
-        """Heads and sizes."""
+        """The configuration of the heads and the backbone."""
         return StackedConfig(tuple(head.config for head in self.heads), self.backbone.config)
 
     def _drive(self, layer: int, tokens: Tensor, stream: Tensor) -> Tensor:
@@ -89,47 +88,22 @@ class StackedTransductor(BackboneModel[StackedState]):
         term: Tensor = self.inputs[layer](stream)
         return term.to(self.heads[layer].initial_state().dtype)
 
-    def forward(
-        self,
-        tokens: Tensor,
-        *,
-        mask: Tensor | None = None,
-        lengths: Tensor | None = None,
-        cu_seqlens: Tensor | None = None,
-        time_group: ProcessGroup | None = None,
-    ) -> Tensor:
-        """Tokens ``(B, T)`` to logits ``(B, T, output_size)``; see :class:`SequenceModel`.
-
-        With a ``time_group``, every rank of it calls this with its stretch of the tokens (and of ``mask``), in the
-        order of ranks, and gets the logits of its stretch; see :mod:`transductor.model.time_parallel`.
-        """
-        given: Layout = layout(tokens, self.vocab_size, mask, lengths, cu_seqlens, time_group)
-        tokens = given.tokens
-
+    def _logits(self, tokens: Tensor, layout: Layout) -> Tensor:
         def inject(layer: int, stream: Tensor) -> Tensor:
-            states = self.heads[layer](
-                self._drive(layer, tokens, stream),
-                bias=self._input(layer, stream),
-                mask=given.mask,
-                cu_seqlens=given.offsets,
-                time_group=time_group,
-            )
+            head = self.heads[layer]
+            states = head(self._drive(layer, tokens, stream), bias=self._input(layer, stream), layout=layout)
             injected: Tensor = self.injections[layer](0, stream, states)
             return injected
 
-        logits: Tensor = self.backbone(tokens, given.places, inject)[0]
+        logits: Tensor = self.backbone(tokens, TokenPositions.of(tokens, layout), inject)[0]
         return logits
 
     def start(self, batch_size: int) -> StackedState:
-        """A stream before its first token; keep the parameters fixed while it lasts."""
+        """Return a stream before its first token; keep the parameters fixed while it lasts."""
         backbone = self.backbone.start(batch_size)
         return StackedState(tuple(head.start(batch_size) for head in self.heads), backbone)
 
-    def advance(
-        self, tokens: Tensor, state: StackedState, *, mask: Tensor | None = None
-    ) -> tuple[Tensor, StackedState]:
-        """Logits of the next tokens of a stream."""
-        tokens = layout(tokens, self.vocab_size, mask, None, None).tokens
+    def _advanced(self, tokens: Tensor, state: StackedState, layout: Layout) -> tuple[Tensor, StackedState]:
         after: list[HeadState] = []
 
         def inject(layer: int, stream: Tensor) -> Tensor:
@@ -137,11 +111,12 @@ class StackedTransductor(BackboneModel[StackedState]):
                 self._drive(layer, tokens, stream),
                 state.heads[layer],
                 bias=self._input(layer, stream),
-                mask=mask,
+                layout=layout,
             )
             after.append(head_state)
             injected: Tensor = self.injections[layer](0, stream, states)
             return injected
 
-        logits, backbone = self.backbone(tokens, state.backbone.places(tokens, mask), inject, state.backbone)
+        token_positions = state.backbone.next_positions(tokens, layout.mask)
+        logits, backbone = self.backbone(tokens, token_positions, inject, state.backbone)
         return logits, StackedState(tuple(after), backbone)

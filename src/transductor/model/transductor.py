@@ -1,9 +1,9 @@
-"""The Rational Transductor."""
+"""The Rational Transductor: a Transformer with a rational head whose state enters its layers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from torch import Tensor
 
@@ -11,16 +11,15 @@ from transductor.configuration import configuration
 from transductor.heads import HeadConfig, HeadState, RationalHead
 from transductor.injection import build_injection
 from transductor.model.backbone import Backbone, BackboneConfig, BackboneState
-from transductor.model.base import BackboneModel, layout
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
+from transductor.model.base import BackboneModel
+from transductor.model.token_positions import TokenPositions
+from transductor.recurrence import Layout
 
 
 @configuration
 @dataclass(frozen=True)
 class TransductorConfig:
-    """How to build a :class:`RationalTransductor` again."""
+    """What is needed to build a :class:`RationalTransductor` again."""
 
     head: HeadConfig
     backbone: BackboneConfig
@@ -29,13 +28,13 @@ class TransductorConfig:
 
 @dataclass(frozen=True)
 class TransductorState:
-    """Where a stream stands: the automaton's state and the backbone's."""
+    """Where a stream stands: the state of the head and that of the backbone."""
 
     head: HeadState
     backbone: BackboneState
 
     def reordered(self, rows: Tensor) -> TransductorState:
-        """Batch rows picked anew, as beam search does."""
+        """Return the stream with these rows of the batch, as beam search needs it."""
         return TransductorState(self.head.reordered(rows), self.backbone.reordered(rows))
 
 
@@ -46,8 +45,8 @@ class RationalTransductor(BackboneModel[TransductorState]):
     With all projections zero it is the Transformer, bit for bit.
 
     Args:
-        head: Driven by tokens, with the backbone's vocabulary.
-        backbone: Sizes of the Transformer.
+        head: A head driven by tokens, with the backbone's vocabulary.
+        backbone: The sizes of the Transformer.
         injection: ``"deep"`` (every layer), ``"input"`` (the first) or ``"none"``.
     """
 
@@ -68,40 +67,22 @@ class RationalTransductor(BackboneModel[TransductorState]):
 
     @property
     def config(self) -> TransductorConfig:
-        """Head, sizes, injection."""
+        """The configuration of head, backbone and injection."""
         return TransductorConfig(self.rational_head.config, self.backbone.config, self.injection.name)
 
-    def forward(
-        self,
-        tokens: Tensor,
-        *,
-        mask: Tensor | None = None,
-        lengths: Tensor | None = None,
-        cu_seqlens: Tensor | None = None,
-        time_group: ProcessGroup | None = None,
-    ) -> Tensor:
-        """Tokens ``(B, T)`` to logits ``(B, T, output_size)``; see :class:`SequenceModel`.
-
-        With a ``time_group``, every rank of it calls this with its stretch of the tokens (and of ``mask``), in the
-        order of ranks, and gets the logits of its stretch; see :mod:`transductor.model.time_parallel`.
-        """
-        given = layout(tokens, self.vocab_size, mask, lengths, cu_seqlens, time_group)
-        tokens = given.tokens
-        states = self.rational_head(tokens, mask=given.mask, cu_seqlens=given.offsets, time_group=time_group)
-        logits: Tensor = self.backbone(tokens, given.places, self.injection.into(states))[0]
+    def _logits(self, tokens: Tensor, layout: Layout) -> Tensor:
+        states = self.rational_head(tokens, layout=layout)
+        token_positions = TokenPositions.of(tokens, layout)
+        logits: Tensor = self.backbone(tokens, token_positions, self.injection.into(states))[0]
         return logits
 
     def start(self, batch_size: int) -> TransductorState:
-        """A stream before its first token; keep the parameters fixed while it lasts."""
+        """Return a stream before its first token; keep the parameters fixed while it lasts."""
         backbone = self.backbone.start(batch_size)
         return TransductorState(self.rational_head.start(batch_size), backbone)
 
-    def advance(
-        self, tokens: Tensor, state: TransductorState, *, mask: Tensor | None = None
-    ) -> tuple[Tensor, TransductorState]:
-        """Logits of the next tokens of a stream."""
-        tokens = layout(tokens, self.vocab_size, mask, None, None).tokens
-        states, head = self.rational_head.advance(tokens, state.head, mask=mask)
-        inject = self.injection.into(states)
-        logits, backbone = self.backbone(tokens, state.backbone.places(tokens, mask), inject, state.backbone)
+    def _advanced(self, tokens: Tensor, state: TransductorState, layout: Layout) -> tuple[Tensor, TransductorState]:
+        states, head = self.rational_head.advance(tokens, state.head, layout=layout)
+        token_positions = state.backbone.next_positions(tokens, layout.mask)
+        logits, backbone = self.backbone(tokens, token_positions, self.injection.into(states), state.backbone)
         return logits, TransductorState(head, backbone)

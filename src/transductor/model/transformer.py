@@ -1,16 +1,15 @@
-"""The baseline: the backbone alone."""
+"""The Transformer baseline: the backbone alone."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from torch import Tensor
 
 from transductor.model.backbone import Backbone, BackboneConfig, BackboneState
-from transductor.model.base import BackboneModel, layout
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
+from transductor.model.base import BackboneModel
+from transductor.model.token_positions import TokenPositions
+from transductor.recurrence import Layout
 
 
 @final
@@ -23,36 +22,17 @@ class Transformer(BackboneModel[BackboneState]):
 
     @property
     def config(self) -> BackboneConfig:
-        """Sizes."""
+        """The sizes of the backbone."""
         return self.backbone.config
 
-    def forward(
-        self,
-        tokens: Tensor,
-        *,
-        mask: Tensor | None = None,
-        lengths: Tensor | None = None,
-        cu_seqlens: Tensor | None = None,
-        time_group: ProcessGroup | None = None,
-    ) -> Tensor:
-        """Tokens ``(B, T)`` to logits ``(B, T, output_size)``; see :class:`SequenceModel`.
-
-        With a ``time_group``, every rank of it calls this with its stretch of the tokens (and of ``mask``), in the
-        order of ranks, and gets the logits of its stretch; see :mod:`transductor.model.time_parallel`.
-        """
-        given = layout(tokens, self.vocab_size, mask, lengths, cu_seqlens, time_group)
-        tokens = given.tokens
-        logits: Tensor = self.backbone(tokens, given.places)[0]
+    def _logits(self, tokens: Tensor, layout: Layout) -> Tensor:
+        logits: Tensor = self.backbone(tokens, TokenPositions.of(tokens, layout))[0]
         return logits
 
     def start(self, batch_size: int) -> BackboneState:
-        """A stream before its first token."""
+        """Return a stream before its first token."""
         return self.backbone.start(batch_size)
 
-    def advance(
-        self, tokens: Tensor, state: BackboneState, *, mask: Tensor | None = None
-    ) -> tuple[Tensor, BackboneState]:
-        """Logits of the next tokens of a stream."""
-        tokens = layout(tokens, self.vocab_size, mask, None, None).tokens
-        logits, after = self.backbone(tokens, state.places(tokens, mask), None, state)
+    def _advanced(self, tokens: Tensor, state: BackboneState, layout: Layout) -> tuple[Tensor, BackboneState]:
+        logits, after = self.backbone(tokens, state.next_positions(tokens, layout.mask), None, state)
         return logits, after

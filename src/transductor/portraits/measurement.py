@@ -22,7 +22,7 @@ from transductor.extraction.black_box import labelled
 from transductor.extraction.extracting import Extraction, NoMachineNearby, extract
 from transductor.extraction.observable_distance import Contexts, observable_coordinates, observed
 from transductor.extraction.probing import random_words, states_visited
-from transductor.heads import LookbackHead, RationalHead
+from transductor.heads import RationalHead
 from transductor.model import RationalReadout, RationalTransductor
 from transductor.portraits.values import Drawn, Drift, Leak, Portrait, Trajectory
 
@@ -122,7 +122,7 @@ def _title(model: Model, head: RationalHead) -> str:
     family = type(head.transitions).__name__.removesuffix("Transitions")
     shape = f"{_many(head.state_dim, 'dimension')}, {_many(head.transitions.vocab_size or 0, 'letter')}"
     dtype = _precision(head)
-    return f"{kind}: {family}{', looking back' if isinstance(head, LookbackHead) else ''}, {shape}, {dtype}"
+    return f"{kind}: {family}{', looking back' if head.shows_previous else ''}, {shape}, {dtype}"
 
 
 def _precision(head: RationalHead) -> str:

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
 
 from transductor.checks import one_of
 from transductor.kernels.precise import full_precision
-from transductor.recurrence.arguments import check_tensor, checked_problem
+from transductor.recurrence.arguments import Arguments
 from transductor.recurrence.backends import BACKENDS, solved
+from transductor.recurrence.layout import Layout
 from transductor.recurrence.problem import Problem
 from transductor.recurrence.semirings import SEMIRINGS
+
+
+class ScanOptions(TypedDict, total=False):
+    """The options of :func:`scan` that do not change what it returns; for the type checker."""
+
+    bias: Tensor | None
+    token_bias: Tensor | None
+    initial_state: Tensor | None
+    mask: Tensor | None
+    lengths: Tensor | None
+    cu_seqlens: Tensor | None
+    layout: Layout | None
+    semiring: str
+    backend: str
 
 
 @overload
@@ -21,32 +36,14 @@ def scan(
     transitions: Tensor,
     tokens: Tensor | None = ...,
     *,
-    bias: Tensor | None = ...,
-    token_bias: Tensor | None = ...,
-    initial_state: Tensor | None = ...,
-    mask: Tensor | None = ...,
-    lengths: Tensor | None = ...,
-    cu_seqlens: Tensor | None = ...,
-    semiring: str = ...,
-    backend: str = ...,
     return_final: Literal[False] = ...,
+    **options: Unpack[ScanOptions],
 ) -> Tensor: ...
 
 
 @overload
 def scan(
-    transitions: Tensor,
-    tokens: Tensor | None = ...,
-    *,
-    bias: Tensor | None = ...,
-    token_bias: Tensor | None = ...,
-    initial_state: Tensor | None = ...,
-    mask: Tensor | None = ...,
-    lengths: Tensor | None = ...,
-    cu_seqlens: Tensor | None = ...,
-    semiring: str = ...,
-    backend: str = ...,
-    return_final: Literal[True],
+    transitions: Tensor, tokens: Tensor | None = ..., *, return_final: Literal[True], **options: Unpack[ScanOptions]
 ) -> tuple[Tensor, Tensor]: ...
 
 
@@ -60,6 +57,7 @@ def scan(
     mask: Tensor | None = None,
     lengths: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
+    layout: Layout | None = None,
     semiring: str = "real",
     backend: str = "auto",
     return_final: bool = False,
@@ -78,6 +76,7 @@ def scan(
         lengths: ``(B)`` integers: the same as a mask that is true below the length.
         cu_seqlens: ``(N + 1)`` boundaries ``0 = c_0 ≤ … ≤ c_N = T`` of documents packed into one row; each
             begins again from ``initial_state``.
+        layout: The last three, checked by a caller who has also checked the tokens; a model passes it on.
         semiring: ``"real"``, ``"max_plus"``, ``"min_plus"``, ``"log"`` or ``"boolean"``.
         backend: ``"auto"``, or ``"reference"``, ``"kogge_stone"``, ``"chunked"`` (plain torch, any device), ``"numba"``
             (compiled loops on a CPU), ``"triton"`` (kernels on a GPU; D ≤ 64).
@@ -97,8 +96,8 @@ def scan(
     # Inside a compiled graph `auto` chooses only among traceable backends.
     traceable = semiring == "real" and (backend not in BACKENDS or BACKENDS[backend].traceable)
     run = _hidden_from_compilers() if torch.compiler.is_compiling() and not traceable else _run
-    given = transitions, tokens, bias, token_bias, initial_state, mask, lengths, cu_seqlens
-    states, final = run(*given, semiring, backend, return_final)
+    given = transitions, tokens, bias, token_bias, initial_state, mask, lengths, cu_seqlens, layout
+    states, final = run(given, semiring, backend, return_final)
     return states if final is None else (states, final)
 
 
@@ -115,39 +114,16 @@ def _hidden_from_compilers() -> Callable[..., tuple[Tensor, Tensor | None]]:
 _HIDDEN: list[Callable[..., tuple[Tensor, Tensor | None]]] = []
 
 
-def _run(
-    transitions: Tensor,
-    tokens: Tensor | None,
-    bias: Tensor | None,
-    token_bias: Tensor | None,
-    initial_state: Tensor | None,
-    mask: Tensor | None,
-    lengths: Tensor | None,
-    cu_seqlens: Tensor | None,
-    semiring: str,
-    backend: str,
-    return_final: bool,
-) -> tuple[Tensor, Tensor | None]:
+def _run(given: tuple[Any, ...], semiring: str, backend: str, return_final: bool) -> tuple[Tensor, Tensor | None]:
     one_of("semiring", semiring, SEMIRINGS)
     one_of("backend", backend, ["auto", *BACKENDS])
-    ring = SEMIRINGS[semiring]
-    check_tensor("transitions", transitions)
-    if tokens is not None:
-        check_tensor("tokens", tokens)
-    batched = (tokens.ndim == 2) if tokens is not None else (transitions.ndim == 4)
-    with full_precision(transitions.device):
-        problem = checked_problem(
-            transitions, tokens, bias, token_bias, initial_state, mask, lengths, cu_seqlens, ring, batched
-        )
+    arguments = Arguments(*given)
+    arguments.check_types()
+    with full_precision(arguments.transitions.device):
+        problem, _ = arguments.problem(semiring)
         states = solved(problem, backend)
         final = _final(problem, states) if return_final else None
-    states = states.to(transitions.dtype)
-    if not batched:
-        states = states.squeeze(0)
-    if final is None:
-        return states, None
-    final = final.to(transitions.dtype)
-    return states, final if batched or cu_seqlens is not None else final.squeeze(0)
+    return arguments.as_given(states), None if final is None else arguments.as_given(final, problem.offsets is None)
 
 
 def _final(problem: Problem, states: Tensor) -> Tensor:

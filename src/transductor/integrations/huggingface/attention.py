@@ -12,8 +12,9 @@ from transformers.masking_utils import create_causal_mask, create_sliding_window
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from transductor.integrations.huggingface.configuration import RationalTransductorConfig
-from transductor.model.attention import CausalAttention, Places
+from transductor.model.attention import CausalAttention
 from transductor.model.positions import Positions
+from transductor.model.token_positions import TokenPositions
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,12 @@ class Placement:
     """The next tokens of a batch.
 
     Args:
-        places: Their positions ``(B or 1, T)``.
+        token_positions: Their positions ``(B or 1, T)``.
         mask: What they may look at, ``(B, 1, T, keys)``, bool or additive; None for all of the past.
         packed: Whether a row may hold several documents.
     """
 
-    places: Places
+    token_positions: TokenPositions
     mask: Tensor | None
     packed: bool
 
@@ -69,7 +70,7 @@ class Placement:
                 past_key_values=cache,
                 position_ids=restarting,
             )
-        return cls(Places(positions), mask, packed)
+        return cls(TokenPositions(positions), mask, packed)
 
 
 def _positions(index: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> Tensor:

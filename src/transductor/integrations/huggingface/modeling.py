@@ -31,9 +31,10 @@ from transductor.integrations.huggingface.head_states import real_tokens, refuse
 from transductor.integrations.huggingface.resizing import check_resizable, with_vocabulary
 from transductor.integrations.huggingface.state_layers import state_layer
 from transductor.model import RationalTransductor
-from transductor.model.attention import Attend, Places
+from transductor.model.attention import Attend
 from transductor.model.backbone import Block
 from transductor.model.positions import Positions, build_positions
+from transductor.model.token_positions import TokenPositions
 
 
 class RationalTransductorPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
@@ -193,12 +194,12 @@ class RationalTransductorModel(RationalTransductorPreTrainedModel):
             # Nobody else would fill the other layers: the states are the whole cache.
             past_key_values.layers[:] = [state_layer(past_key_values, 0)]
         inject = core.injection.into(states)
-        stream = core.backbone.embedded(input_ids, placement.places)
+        stream = core.backbone.embedded(input_ids, placement.token_positions)
         for layer, block in enumerate(core.backbone.blocks):
             stream = inject(layer, stream)
             host = cast(HostedAttention, self.attends[layer])
             attend = partial(host.attend, placement, core.backbone.positions, past_key_values)
-            run = partial(_run_block, block, placement.places, core.backbone.positions, attend)
+            run = partial(_run_block, block, placement.token_positions, core.backbone.positions, attend)
             if self.gradient_checkpointing and self.training:
                 stream = self._gradient_checkpointing_func(run, stream)
             else:
@@ -208,8 +209,10 @@ class RationalTransductorModel(RationalTransductorPreTrainedModel):
         )
 
 
-def _run_block(block: nn.Module, places: Places, positions: Positions, attend: Attend, stream: Tensor) -> Tensor:
-    after: Tensor = block(stream, places, positions, None, attend)[0]
+def _run_block(
+    block: nn.Module, token_positions: TokenPositions, scheme: Positions, attend: Attend, stream: Tensor
+) -> Tensor:
+    after: Tensor = block(stream, token_positions, scheme, None, attend)[0]
     return after
 
 
