@@ -227,7 +227,7 @@ def test_missing_packages_are_no_fault(few, monkeypatch):
     assert shown.exit_code == 0, shown.output
     assert "– numba" in shown.output
     assert "pip install 'transductor[cpu]'" in shown.output
-    assert "! numba is missing: pip install 'transductor[cpu]'. On a CPU the scan runs by plain torch" in shown.output
+    assert "! numba is missing: pip install 'transductor[cpu]'. On a CPU the scan runs in plain torch" in shown.output
     assert "pip install 'transductor[exact]'" in shown.output
 
 
