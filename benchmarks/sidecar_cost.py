@@ -35,7 +35,7 @@ from transductor import RationalHead
 from transductor.bench.timing import quiet_collector
 from transductor.integrations.huggingface import attach, detach, head_for, sidecar_of, tabulate
 from transductor.integrations.huggingface.host_models import host_of
-from transductor.integrations.huggingface.sidecar import NAME, fasten
+from transductor.integrations.huggingface.sidecar import MODULE_NAME, install
 from transductor.results import Record, environment
 from transductor.transitions import CayleyTransitions, SharedBasisTransitions
 
@@ -277,14 +277,14 @@ class Changing:
 
     def attached(self, name: str) -> None:
         """Only this one from now on."""
-        if hasattr(host_of(self.host).base, NAME):
+        if hasattr(host_of(self.host).base, MODULE_NAME):
             detach(self.host)
         for layer in host_of(self.host).layers:
             layer.__dict__.pop("forward", None)
             if name == SUMS_ALONE:
                 layer.__dict__["forward"] = partial(self.summed, layer.forward)
         if name in self.sidecars:
-            fasten(host_of(self.host), self.sidecars[name])
+            install(host_of(self.host), self.sidecars[name])
 
     def summed(self, forward: Callable[..., Any], stream: Tensor, *args: Any, **kwargs: Any) -> Any:
         """The least that any sidecar does."""

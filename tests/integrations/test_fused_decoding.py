@@ -31,7 +31,7 @@ from transductor.automata import regex
 from transductor.compilation import compile_head
 from transductor.integrations.huggingface import sidecar, state_layers, tabulate
 from transductor.integrations.huggingface.host_models import HOSTS, host_of
-from transductor.integrations.huggingface.sidecar import attach, detach, fasten, sidecar_of
+from transductor.integrations.huggingface.sidecar import attach, detach, install, sidecar_of
 from transductor.kernels.gpu.decoding import TokenDecoder
 from transductor.transitions import FAMILIES, DenseTransitions, SharedBasisTransitions
 
@@ -280,7 +280,7 @@ def test_another_sidecar_in_the_middle():
     attach(model, tiny_head().to(DEVICE))  # projections are zero
     found = decoded(model, tokens[:, 12:14], cache)
     detach(model)
-    fasten(host_of(model), first)
+    install(host_of(model), first)
     decoded(model, tokens[:, 14:17], cache)
     kept = cache.layers[-1].keys
     assert kept.shape[-2] == 17

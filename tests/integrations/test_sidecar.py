@@ -43,7 +43,7 @@ from transductor.compilation import compile_head
 from transductor.heads import LookbackHead
 from transductor.injection import DeepInjection
 from transductor.integrations.huggingface.host_models import HOSTS, UnsupportedHost
-from transductor.integrations.huggingface.sidecar import NAME, attach, detach, head_for, sidecar_of
+from transductor.integrations.huggingface.sidecar import MODULE_NAME, attach, detach, head_for, sidecar_of
 from transductor.integrations.huggingface.sidecar_storage import load_sidecar, save_sidecar
 from transductor.transitions import CayleyTransitions, DenseTransitions
 
@@ -103,7 +103,7 @@ class TestAttaching:
 
     def test_strangers_are_refused(self):
         settings = {"vocab_size": 64, "n_embd": 32, "n_head": 4, "n_layer": 1, "rotary_dim": 4}
-        with pytest.raises(UnsupportedHost, match="'gptj' is none of the families"):
+        with pytest.raises(UnsupportedHost, match="'gptj' is none of the host models"):
             attach(AutoModelForCausalLM.from_config(AutoConfig.for_model("gptj", **settings)), tiny_head())
         with pytest.raises(TypeError, match="model must be a transformers model"):
             attach(torch.nn.Linear(2, 2), tiny_head())
@@ -397,7 +397,7 @@ def test_checkpointed_gradients_are_the_same(reentrant):
     model, tokens = with_sidecar("llama").train(), some_tokens(2, 9)
     model(tokens, labels=tokens).loss.backward()
     wanted = {name: parameter.grad for name, parameter in model.named_parameters()}
-    assert all(gradient.abs().max() > 0 for name, gradient in wanted.items() if NAME in name)
+    assert all(gradient.abs().max() > 0 for name, gradient in wanted.items() if MODULE_NAME in name)
     model.zero_grad()
     model.gradient_checkpointing_enable({"use_reentrant": reentrant})
     model(tokens, labels=tokens).loss.backward()

@@ -1,4 +1,4 @@
-"""Where tokens stand in a Hugging Face forward pass; the core's attention over Hugging Face's kernels and caches."""
+"""Attention of the native model: our queries, keys and values in Hugging Face's kernels and caches."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from torch import Tensor, nn
 from transformers.cache_utils import Cache
 from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.models.llama.modeling_llama import eager_attention_forward
 
 from transductor.integrations.huggingface.configuration import RationalTransductorConfig
-from transductor.model.attention import CausalAttention
+from transductor.integrations.huggingface.head_states import any_mask
+from transductor.model.attention import CausalAttention, Places
 from transductor.model.positions import Positions
 from transductor.model.token_positions import TokenPositions
 
 
 @dataclass(frozen=True)
-class Placement:
-    """The next tokens of a batch.
+class AttentionInputs:
+    """What attention needs to know about the tokens of a call, besides the tokens themselves.
 
     Args:
-        token_positions: Their positions ``(B or 1, T)``.
-        mask: What they may look at, ``(B, 1, T, keys)``, bool or additive; None for all of the past.
+        places: Their positions ``(B or 1, T)``.
+        mask: Which keys they may see, ``(B, 1, T, keys)``, bool or additive; None for the complete past.
         packed: Whether a row may hold several documents.
     """
 
@@ -41,13 +43,12 @@ class Placement:
         cache: Cache | None,
         cu_seqlens: Tensor | None,
         dtype: torch.dtype,
-    ) -> Placement:
-        """From what a Hugging Face model is called with."""
+    ) -> AttentionInputs:
+        """Read them off the arguments that a Hugging Face model is called with."""
         time = tokens.shape[1]
         index = torch.arange(time, device=tokens.device).unsqueeze(0)
-        if isinstance(attention_mask, dict):
-            attention_mask = next((mask for mask in attention_mask.values() if mask is not None), None)
-        restarting, packed = None, False
+        attention_mask = any_mask(attention_mask)
+        restarting, packed = None, False  # positions that begin again at zero in every document
         if cu_seqlens is not None:
             if attention_mask is not None:
                 raise ValueError("give at most one of attention_mask and cu_seq_lens_q")
@@ -74,15 +75,15 @@ class Placement:
 
 
 def _positions(index: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> Tensor:
-    """How many real tokens stand before each of the next ones ``(B or 1, T)``; all are real without a mask."""
+    """Count the real tokens before each new one, ``(B or 1, T)``; without a mask all tokens are real."""
     time = index.shape[1]
     if attention_mask is not None and attention_mask.ndim == 2:
         return (attention_mask.long().cumsum(1)[:, -time:] - 1).clamp_min(0)
     return index if cache is None else index + cache.get_seq_length()
 
 
-class HostedAttention(nn.Module):
-    """Queries meet keys in Hugging Face's cache and kernel; has no weights of its own."""
+class HuggingFaceAttention(nn.Module):
+    """One layer's attention through Hugging Face's cache and kernel; it has no weights of its own."""
 
     is_causal = True
     num_key_value_groups = 1
@@ -93,7 +94,7 @@ class HostedAttention(nn.Module):
 
     def attend(
         self,
-        placement: Placement,
+        inputs: AttentionInputs,
         positions: Positions,
         cache: Cache | None,
         attention: CausalAttention,
@@ -101,8 +102,8 @@ class HostedAttention(nn.Module):
         keys: Tensor,
         values: Tensor,
     ) -> Tensor:
-        """What the core's attention asks for: ``(B, H, T, E)``."""
-        mixed: Tensor = self(queries, keys, values, placement.mask, positions, cache, attention.scale())[0]
+        """Return the mixed values ``(B, H, T, E)``; this is the function that our attention calls."""
+        mixed: Tensor = self(queries, keys, values, inputs.mask, positions, cache, attention.scale())[0]
         return mixed
 
     def forward(
@@ -115,24 +116,24 @@ class HostedAttention(nn.Module):
         cache: Cache | None,
         scale: float,
     ) -> tuple[Tensor, Tensor | None]:
-        """What is mixed ``(B, H, T, E)``, and the weights ``(B, H, T, keys)`` where the kernel shows them."""
+        """Return the mixed values ``(B, H, T, E)``, and the weights ``(B, H, T, keys)`` if the kernel returns them."""
         if cache is not None:
             keys, values = cache.update(keys, values, self.layer_idx)
         if positions.biases_scores:
             mask = _biased(mask, positions, queries, keys)
-        kernel = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, _eager)
+        kernel = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
         mixed, weights = kernel(self, queries, keys, values, mask, dropout=0.0, scaling=scale)
         return mixed.transpose(1, 2), weights
 
 
 def _biased(mask: Tensor | None, positions: Positions, queries: Tensor, keys: Tensor) -> Tensor:
-    """The mask with the bias of relative positions, additive ``(B, H, T, keys)``.
+    """Add the bias of relative positions to the mask, ``(B, H, T, keys)``.
 
-    The distance of a key is the number of visible ones after it: right under padding, in a window, among packed
-    documents, and in a cache that does not know the positions of what it holds.
+    The distance of a key is the number of visible keys after it.  This is right under padding, in a window, among
+    packed documents, and in a cache that does not know the positions of its keys.
     """
     time, total = queries.shape[2], keys.shape[2]
-    if mask is None:  # the kernel's own convention: one query sees all keys, many see those up to their own
+    if mask is None:  # as the kernel does: a single query sees all keys, several see the keys up to their own
         mask = torch.ones(1, 1, time, total, dtype=torch.bool, device=keys.device)
         mask = mask if time == 1 else mask.tril()
     hidden = torch.finfo(queries.dtype).min / 2
@@ -142,14 +143,3 @@ def _biased(mask: Tensor | None, positions: Positions, queries: Tensor, keys: Te
     assert bias is not None
     bias = bias.squeeze(-2).transpose(1, 2).to(queries.dtype)
     return bias.where(seen, hidden) if mask.dtype == torch.bool else bias + mask
-
-
-def _eager(
-    module: nn.Module, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, *, scaling: float, **_: Any
-) -> tuple[Tensor, Tensor]:
-    """Attention written out, in the layout of Hugging Face's kernels: ``(B, T, H, E)`` and the weights."""
-    scores = queries @ keys.mT * scaling
-    if mask is not None:
-        scores = scores + mask
-    weights = scores.softmax(-1, dtype=torch.float32).to(queries.dtype)
-    return (weights @ values).transpose(1, 2).contiguous(), weights

@@ -1,4 +1,4 @@
-"""States of a rational head inside a Hugging Face forward pass: padding, packed documents, and a cache."""
+"""The states of a rational head during a Hugging Face forward pass: with padding, packed documents or a cache."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ from transductor.kernels.gpu.decoding import TokenDecoder, decodes_at_once
 
 
 def real_tokens(attention_mask: Any, time: int, past: int | Tensor) -> Tensor | None:
-    """Which of the last ``time`` tokens are real, ``(B, time)`` bool; None where nothing says that some are not.
+    """Return which of the last ``time`` tokens are real, ``(B, time)`` bool, or None if all of them are.
 
     Args:
         attention_mask: As a decoder gets it: ``(B, past + time)`` with nonzero for real tokens; a mask of scores
             ``(B, 1, time, keys)``, bool or additive; or a dictionary of such masks by kind of layer.
-        past: Cached tokens before these.
+        time: Number of tokens.
+        past: Number of cached tokens before these.
     """
-    if isinstance(attention_mask, Mapping):
-        given = [mask for mask in attention_mask.values() if mask is not None]
-        return real_tokens(given[0], time, past) if given else None
+    attention_mask = any_mask(attention_mask)
     if attention_mask is None:
         return None
     if not isinstance(attention_mask, Tensor) or attention_mask.ndim not in (2, 4):
@@ -38,27 +37,31 @@ def real_tokens(attention_mask: Any, time: int, past: int | Tensor) -> Tensor | 
     if attention_mask.ndim == 2:
         real = attention_mask[:, -time:] != 0
     else:  # a real token sees itself
+        # A sliding window has dropped some of the past, so the new tokens begin earlier among the keys.
+        offset = min(past, attention_mask.shape[-1] - time) if isinstance(past, int) else past
         index = torch.arange(time, device=attention_mask.device)
-        seen = attention_mask[:, 0, index, index + _key_offset(attention_mask, time, past)]
+        seen = attention_mask[:, 0, index, index + offset]
         real = seen if seen.dtype == torch.bool else seen == 0
     return None if readable(real) and bool(real.all()) else real
 
 
-def _key_offset(mask: Tensor, time: int, past: int | Tensor) -> int | Tensor:
-    """Where the first of the new tokens stands among the keys; a sliding window has forgotten some of the past."""
-    return min(past, mask.shape[-1] - time) if isinstance(past, int) else past
+def any_mask(attention_mask: Any) -> Any:
+    """Return the first mask of a dictionary of masks by kind of layer; any other mask as it is."""
+    if isinstance(attention_mask, Mapping):
+        return next((mask for mask in attention_mask.values() if mask is not None), None)
+    return attention_mask
 
 
-def refuse_pages(given: Mapping[str, Any]) -> None:
-    """Refuse a call of ``generate_batch``, by its keyword arguments: its cache of pages keeps no states."""
-    if given.get("cache") is not None:
+def refuse_paged_cache(kwargs: Mapping[str, Any]) -> None:
+    """Refuse a call by ``generate_batch``, recognised by its arguments: its paged cache cannot hold states."""
+    if kwargs.get("cache") is not None:
         raise ValueError(
             "generate_batch is not supported beside a rational head: the cache of continuous batching has no room for "
             "states; use generate with a padded batch"
         )
 
 
-def stream_states(
+def compute_states(
     head: RationalHead,
     drive: Tensor,
     *,
@@ -68,16 +71,16 @@ def stream_states(
     cache: Cache | None = None,
     layers: int = 0,
 ) -> Tensor:
-    """What ``head`` shows at the next tokens ``(B, T, output_dim)``, in at least float32; the cache goes along.
+    """Return the head's output at the next tokens, ``(B, T, output_dim)`` in at least float32, and update the cache.
 
     Args:
-        head: Driven by tokens, or by features.
+        head: A head driven by tokens or by features.
         drive: Tokens ``(B, T)``, or features ``(B, T, F)``.
         attention_mask: See :func:`real_tokens`; a padded token leaves the state as it is.
         position_ids: ``(B, T)``; without mask and cache, a document begins wherever they do not go up by one.
-        cu_seqlens: Boundaries of packed documents, instead.
-        cache: Of the model around the head.
-        layers: How many layers of keys and values it has.
+        cu_seqlens: Boundaries of packed documents, instead of ``position_ids``.
+        cache: The cache of the model around the head.
+        layers: How many layers of keys and values the cache has.
     """
     time = drive.shape[1]
     states: Tensor
@@ -86,9 +89,9 @@ def stream_states(
     layer = None if cu_seqlens is not None or cache is None else state_layer(cache, layers)
     plain = not (torch.is_grad_enabled() or torch.is_autocast_enabled(drive.device.type))
     if plain and time == 1 and layer is not None and layer.ready:
-        # What `advance` does for one token, without its checks: every decoded token comes this way, none is padding.
+        # What `advance` does for one token, without its checks: this runs for every decoded token, never for padding.
         return layer.step(drive.squeeze(1)).unsqueeze(1)
-    away = _comes_when_called(head)
+    loaded_by_call = _parameters_loaded_by_call(head)
     if layer is None or cache is None:
         rows = drive
         if cu_seqlens is None and position_ids is not None and attention_mask is None:
@@ -99,31 +102,31 @@ def stream_states(
         return states.view(*drive.shape[:2], -1)
     mask = None if time == 1 and layer.begun else real_tokens(attention_mask, time, cache.get_seq_length())
     before = layer.previous() if layer.begun else None
-    steps = not (away or torch.is_grad_enabled())
-    if before is None or time > FEW_STEPS or not steps:
+    can_step = not (loaded_by_call or torch.is_grad_enabled())
+    if before is None or time > FEW_STEPS or not can_step:
         states = head(drive, initial_state=before, mask=mask)
     else:
         states = head.advance(drive, HeadState(before, layer.prepare(head), None), mask=mask)[0]
     layer.append(states[..., : head.state_dim])
-    if isinstance(layer, StaticStateLayer) and steps and not torch.compiler.is_compiling():
-        layer.prepare(head)  # a compiled step that was not prepared would be compiled twice
+    if isinstance(layer, StaticStateLayer) and can_step and not torch.compiler.is_compiling():
+        layer.prepare(head)  # otherwise a compiled step would be compiled a second time
     return states
 
 
 def fused_terms(
     drive: Tensor, token_classes: Tensor | None, projections: Any, width: int, cache: Cache | None
 ) -> tuple[Tensor, ...] | None:
-    """The projections ``(B, 1, width)`` of the state at one decoded token, by one kernel; the cache goes along.
+    """Return the projections ``(B, 1, width)`` of the state at one decoded token, by one kernel, and update the cache.
 
-    None where several operations must do it: on a processor, with gradient, for more than one token, for a head that
-    reads features, for projections that somebody wrapped or hooked into.
+    None where the kernel does not apply: on a CPU, with gradient, for more than one token, for a head that reads
+    features, or for projections that have been wrapped or hooked.
 
     Args:
         drive: Tokens ``(B, T)``.
-        token_classes: Letters of the head by token; None where tokens are letters.
-        projections: All of them, a linear map.
-        width: Of one.
-        cache: Of the model around the head.
+        token_classes: The letter of the head that each token is; None if tokens are letters.
+        projections: The linear map that holds the projections of all layers.
+        width: Width of one projection.
+        cache: The cache of the model around the head.
     """
     layer: Any = cache.layers[-1] if cache is not None and cache.layers else None
     table: Tensor | None = getattr(layer, "table", None)
@@ -141,9 +144,9 @@ def fused_terms(
     return terms
 
 
-def _comes_when_called(head: RationalHead) -> bool:
-    """Whether the parameters are whole only while the head is called: under FSDP2, or offloaded by Accelerate."""
-    if hasattr(head, "unshard"):  # the head is a unit of its own
+def _parameters_loaded_by_call(head: RationalHead) -> bool:
+    """Tell whether calling the head is what loads its parameters: under FSDP2, or offloaded by Accelerate."""
+    if hasattr(head, "unshard"):  # fully_shard was applied to the head itself
         return True
     parameter = None if torch.compiler.is_compiling() else next(head.parameters(), None)
     if parameter is None or parameter.device.type != "meta":
@@ -158,10 +161,10 @@ def _comes_when_called(head: RationalHead) -> bool:
 
 
 def _boundaries(position_ids: Tensor) -> Tensor | None:
-    """Boundaries of the documents in rows laid end to end, or None if every row is one document.
+    """Return the boundaries of the documents in rows laid end to end, or None if every row is one document.
 
-    Their number is not known in a compiled graph; there every token could begin one, so room is made for all, and those
-    that do not exist are empty and stand at the end.
+    A compiled graph does not know how many documents there are.  There the result has room for one per token, and the
+    documents that do not exist are empty ones at the end.
     """
     rows, time = position_ids.shape
     begins = position_ids.diff(dim=1, prepend=position_ids[:, :1]) != 1

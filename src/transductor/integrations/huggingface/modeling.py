@@ -1,4 +1,4 @@
-"""The Rational Transductor as a Hugging Face model: the core's own modules, Hugging Face's attention and caches."""
+"""The Rational Transductor as a Hugging Face model: our modules with Hugging Face's attention kernels and caches."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from transformers.modeling_outputs import (
     CausalLMOutputWithPast,
     SequenceClassifierOutputWithPast,
 )
-from transformers.utils import can_return_tuple
+from transformers.utils import ModelOutput, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from transductor.configuration import from_plain, to_plain
 from transductor.heads import build_head
-from transductor.integrations.huggingface.attention import HostedAttention, Placement
+from transductor.integrations.huggingface.attention import AttentionInputs, HuggingFaceAttention
 from transductor.integrations.huggingface.configuration import RationalTransductorConfig
-from transductor.integrations.huggingface.head_states import real_tokens, refuse_pages, stream_states
+from transductor.integrations.huggingface.head_states import compute_states, real_tokens, refuse_paged_cache
 from transductor.integrations.huggingface.resizing import check_resizable, with_vocabulary
 from transductor.integrations.huggingface.state_layers import state_layer
 from transductor.model import RationalTransductor
@@ -38,7 +38,7 @@ from transductor.model.token_positions import TokenPositions
 
 
 class RationalTransductorPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
-    """What all of these models tell Hugging Face about themselves."""
+    """The settings and methods that all Rational Transductor models share."""
 
     config: RationalTransductorConfig
     config_class = RationalTransductorConfig
@@ -49,16 +49,15 @@ class RationalTransductorPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
     _keep_in_fp32_modules_strict: ClassVar[list[str]] = ["rational_head"]
     _supports_sdpa = True
     _can_compile_fullgraph = True
-    _can_record_outputs: ClassVar[dict[str, Any]] = {"hidden_states": Block, "attentions": HostedAttention}
+    _can_record_outputs: ClassVar[dict[str, Any]] = {"hidden_states": Block, "attentions": HuggingFaceAttention}
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the stream; the head keeps float32 in a model of half precision."""
-        weight: Tensor = self.get_input_embeddings().weight
-        return weight.dtype
+        """The dtype of the stream; the head keeps float32 in a model of half precision."""
+        return cast(nn.Embedding, self.get_input_embeddings()).weight.dtype
 
     def resize_token_embeddings(self, *arguments: Any, **options: Any) -> nn.Embedding:
-        """As in Hugging Face; the head gets a transition for every new token."""
+        """Resize as Hugging Face does, and give the head a transition for every new token."""
         core: RationalTransductor = self.base_model.core
         if arguments or options:
             check_resizable(core.rational_head)
@@ -71,14 +70,14 @@ class RationalTransductorPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Values for a module whose own a checkpoint does not hold: what its constructor gives."""
+        """Give a module that is missing from a checkpoint the values its constructor would give it."""
         reset = getattr(module, "reset_parameters", None)
         if reset is not None:
             reset()
 
     @classmethod
     def from_pretrained(cls, *arguments: Any, **options: Any) -> Any:
-        """As in Hugging Face; parameters that did not train when they were saved do not train either."""
+        """Load as Hugging Face does; parameters that were frozen when they were saved stay frozen."""
         loaded = super().from_pretrained(*arguments, **options)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
         model.base_model.freeze()
@@ -86,35 +85,35 @@ class RationalTransductorPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
 
 
 class RationalTransductorModel(RationalTransductorPreTrainedModel):
-    """Tokens ``(B, T)`` to hidden states ``(B, T, hidden_size)``.
+    """The model that turns tokens ``(B, T)`` into hidden states ``(B, T, hidden_size)``.
 
     ``core`` is a :class:`~transductor.RationalTransductor` without its readout.
     """
 
     def __init__(self, config: RationalTransductorConfig) -> None:
         super().__init__(config)
-        # One logit, which is dropped at once: the readout belongs to the models around this one.
-        described = config.transductor_config(output_size=1)
-        ambient = torch.get_default_device()
-        with torch.device("cpu" if ambient.type == "meta" else ambient):
-            # Some families look at their numbers while they are built, so a head is never built without any.
-            head = build_head(described.head)
-        head = head.to(ambient).to(torch.promote_types(torch.get_default_dtype(), torch.float32))
-        self.core = RationalTransductor(head, described.backbone, injection=described.injection)
+        core_config = config.transductor_config(output_size=1)  # the readout is replaced below
+        device = torch.get_default_device()
+        with torch.device("cpu" if device.type == "meta" else device):
+            # Some families read their numbers while they are built, so a head cannot be built on "meta".
+            head = build_head(core_config.head)
+        head = head.to(device).to(torch.promote_types(torch.get_default_dtype(), torch.float32))
+        self.core = RationalTransductor(head, core_config.backbone, injection=core_config.injection)
+        # The task models have readouts of their own.
         self.core.backbone.readout = nn.Identity()  # type: ignore[assignment]
-        self.attends = nn.ModuleList(HostedAttention(config, layer) for layer in range(config.num_hidden_layers))
+        self.attends = nn.ModuleList(HuggingFaceAttention(config, layer) for layer in range(config.num_hidden_layers))
         self.gradient_checkpointing = False
-        self._has_values = ambient.type != "meta"
+        self._has_values = device.type != "meta"
         self.freeze()
         self.post_init()
 
     def freeze(self) -> None:
-        """Let the parameters that the configuration names not train."""
+        """Freeze the parameters that the configuration names."""
         for name in self.config.frozen_parameters:
             self.core.get_parameter(name).requires_grad_(False)
 
     def get_input_embeddings(self) -> nn.Module:
-        """The token embedding."""
+        """Return the token embedding."""
         return self.core.backbone.embedding
 
     def set_input_embeddings(self, value: nn.Module) -> None:
@@ -123,7 +122,7 @@ class RationalTransductorModel(RationalTransductorPreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """What the constructors of the core give, for what a checkpoint does not hold."""
+        """Give a module of the core the values its constructor would give it, where a checkpoint has none."""
         name = next((name for name, part in self.core.named_modules() if part is module), None)
         if name is None:
             super()._init_weights(module)
@@ -131,16 +130,16 @@ class RationalTransductorModel(RationalTransductorPreTrainedModel):
         if self._has_values:
             return
         config = self.config
-        special: dict[str, Callable[[], nn.Module]] = {
+        rebuilt: dict[str, Callable[[], nn.Module]] = {
             "rational_head": lambda: build_head(from_plain(config.head)),
             "backbone.positions": lambda: build_positions(
                 from_plain(config.positions), config.hidden_size, config.num_attention_heads
             ),
         }
-        for room, fresh in special.items():
-            if name == room or name.startswith(f"{room}."):
-                twin = fresh().get_submodule(name[len(room) + 1 :])
-                for key, value in (*twin.named_parameters(recurse=False), *twin.named_buffers(recurse=False)):
+        for prefix, build in rebuilt.items():
+            if name == prefix or name.startswith(f"{prefix}."):
+                fresh = build().get_submodule(name[len(prefix) + 1 :])
+                for key, value in (*fresh.named_parameters(recurse=False), *fresh.named_buffers(recurse=False)):
                     init.copy_(getattr(module, key), value)
                 return
         super()._init_weights(module)
@@ -158,10 +157,10 @@ class RationalTransductorModel(RationalTransductorPreTrainedModel):
         cu_seq_lens_q: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPast:
-        """Hidden states after the last norm, and the cache.
+        """Return the hidden states after the last norm, and the cache.
 
         Args:
-            input_ids: Tokens ``(B, T)``; always needed, the head's transitions are those of tokens.
+            input_ids: Tokens ``(B, T)``; required, because the head has one transition per token.
             attention_mask: ``(B, past + T)``, nonzero for real tokens; or a mask of scores as ``generate`` makes it.
             position_ids: ``(B, T)``.  Without mask and cache, a document begins wherever they do not go up by one.
             past_key_values: Keys, values and states of the past.
@@ -172,34 +171,34 @@ class RationalTransductorModel(RationalTransductorPreTrainedModel):
         """
         if input_ids is None or inputs_embeds is not None:
             raise ValueError("give input_ids and not inputs_embeds: the transitions of the head are those of tokens")
-        refuse_pages(kwargs)
+        refuse_paged_cache(kwargs)
         if kwargs.get("is_causal") is False:
             raise ValueError("is_causal must not be False: the states of the head know the past alone")
-        placement = Placement.of(
+        inputs = AttentionInputs.of(
             self.config, input_ids, attention_mask, position_ids, past_key_values, cu_seq_lens_q, self.dtype
         )
-        if use_cache and past_key_values is None and not placement.packed:
+        if use_cache and past_key_values is None and not inputs.packed:
             past_key_values = DynamicCache(config=self.config)
-        core = self.core
-        states = stream_states(
+        core, without_attention = self.core, self.config.attention == "none"
+        states = compute_states(
             core.rational_head,
             input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
             cu_seqlens=cu_seq_lens_q,
             cache=past_key_values,
-            layers=0 if self.config.attention == "none" else self.config.num_hidden_layers,
+            layers=0 if without_attention else self.config.num_hidden_layers,
         )
-        if past_key_values is not None and self.config.attention == "none":
-            # Nobody else would fill the other layers: the states are the whole cache.
+        if past_key_values is not None and without_attention:
+            # No layer has keys or values, so the states are the only layer of the cache.
             past_key_values.layers[:] = [state_layer(past_key_values, 0)]
         inject = core.injection.into(states)
-        stream = core.backbone.embedded(input_ids, placement.token_positions)
+        stream = core.backbone.embedded(input_ids, inputs.places)
         for layer, block in enumerate(core.backbone.blocks):
             stream = inject(layer, stream)
-            host = cast(HostedAttention, self.attends[layer])
-            attend = partial(host.attend, placement, core.backbone.positions, past_key_values)
-            run = partial(_run_block, block, placement.token_positions, core.backbone.positions, attend)
+            attention = cast(HuggingFaceAttention, self.attends[layer])
+            attend = partial(attention.attend, inputs, core.backbone.positions, past_key_values)
+            run = partial(_run_block, block, inputs.places, core.backbone.positions, attend)
             if self.gradient_checkpointing and self.training:
                 stream = self._gradient_checkpointing_func(run, stream)
             else:
@@ -216,24 +215,13 @@ def _run_block(
     return after
 
 
-class RationalTransductorForCausalLM(RationalTransductorPreTrainedModel, GenerationMixin):  # type: ignore[misc]
-    """Logits for the next token ``(B, T, vocab_size)``."""
+class _TaskModel(RationalTransductorPreTrainedModel):
+    """A base model, and the logits of a task computed from its hidden states."""
 
-    _tied_weights_keys: ClassVar[dict[str, str]] = {"lm_head.weight": "model.core.backbone.embedding.weight"}
-
-    def __init__(self, config: RationalTransductorConfig) -> None:
-        super().__init__(config)
-        self.model = RationalTransductorModel(config)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
-        self.post_init()
-
-    def get_output_embeddings(self) -> nn.Module:
-        """What reads logits off."""
-        return self.lm_head
-
-    def set_output_embeddings(self, value: nn.Module) -> None:
-        """Replace what reads logits off."""
-        self.lm_head = cast(nn.Linear, value)
+    model: RationalTransductorModel
+    _output: ClassVar[type[ModelOutput]]
+    _logits: Callable[[BaseModelOutputWithPast, Any, int | Tensor], Tensor]
+    _loss: Callable[[Tensor, Tensor, dict[str, Any]], Tensor]
 
     @can_return_tuple  # type: ignore[untyped-decorator]
     def forward(
@@ -247,20 +235,23 @@ class RationalTransductorForCausalLM(RationalTransductorPreTrainedModel, Generat
         use_cache: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
-    ) -> CausalLMOutputWithPast:
-        """See :class:`RationalTransductorModel`.
+    ) -> ModelOutput:
+        """Return logits, the loss if there are labels, and the cache; see :class:`RationalTransductorModel`.
 
         Args:
             input_ids: Tokens ``(B, T)``.
-            attention_mask: Which of them are real.
-            position_ids: Where they stand.
+            attention_mask: Which tokens are real; a sequence classifier without it masks ``pad_token_id``.
+            position_ids: Positions of the tokens.
             past_key_values: The cache.
             inputs_embeds: Refused.
-            labels: ``(B, T)``: the tokens themselves, they are shifted here; −100 counts not.
+            labels: Of a language model the tokens ``(B, T)`` themselves, which are shifted here, with −100 at positions
+                without a label.  Of a sequence classifier ``(B)`` classes or numbers, or ``(B, num_labels)`` of
+                either; see ``config.problem_type``.
             use_cache: Whether to return a cache.
-            logits_to_keep: How many of the last positions get logits, or which ones; 0 for all.
+            logits_to_keep: How many of the last positions a language model gives logits for, or which; 0 for all.
             kwargs: Other options of Hugging Face models.
         """
+        attention_mask = self._mask(input_ids, attention_mask)
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -270,26 +261,48 @@ class RationalTransductorForCausalLM(RationalTransductorPreTrainedModel, Generat
             use_cache=use_cache,
             **kwargs,
         )
-        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        logits = self.lm_head(outputs.last_hidden_state[:, kept])
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
-        return CausalLMOutputWithPast(
-            loss=loss,
+        logits = self._logits(outputs, attention_mask, logits_to_keep)
+        return self._output(
+            loss=None if labels is None else self._loss(logits, labels, kwargs),
             logits=logits,
             past_key_values=outputs.past_key_values,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
 
+    def _mask(self, input_ids: Tensor | None, attention_mask: Any) -> Any:
+        return attention_mask
+
+
+class RationalTransductorForCausalLM(_TaskModel, GenerationMixin):  # type: ignore[misc]
+    """A language model: logits for the next token, ``(B, T, vocab_size)``."""
+
+    _tied_weights_keys: ClassVar[dict[str, str]] = {"lm_head.weight": "model.core.backbone.embedding.weight"}
+    _output = CausalLMOutputWithPast
+
+    def __init__(self, config: RationalTransductorConfig) -> None:
+        super().__init__(config)
+        self.model = RationalTransductorModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
+        self.post_init()
+
+    def _logits(self, outputs: BaseModelOutputWithPast, attention_mask: Any, kept: int | Tensor) -> Tensor:
+        positions = slice(-kept, None) if isinstance(kept, int) else kept
+        return cast(Tensor, self.lm_head(outputs.last_hidden_state[:, positions]))
+
+    def _loss(self, logits: Tensor, labels: Tensor, options: dict[str, Any]) -> Tensor:
+        loss: Tensor = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **options)
+        return loss
+
 
 class RationalTransductorForTokenClassification(GenericForTokenClassification, RationalTransductorPreTrainedModel):  # type: ignore[misc]
-    """Scores for every token ``(B, T, num_labels)``."""
+    """A classifier of tokens: logits ``(B, T, num_labels)``."""
 
 
-class RationalTransductorForSequenceClassification(RationalTransductorPreTrainedModel):
-    """Scores for every row ``(B, num_labels)``, read off at its last real token."""
+class RationalTransductorForSequenceClassification(_TaskModel):
+    """A classifier of rows: logits ``(B, num_labels)``, computed at the last real token of each row."""
+
+    _output = SequenceClassifierOutputWithPast
 
     def __init__(self, config: RationalTransductorConfig) -> None:
         super().__init__(config)
@@ -298,41 +311,12 @@ class RationalTransductorForSequenceClassification(RationalTransductorPreTrained
         self.score = nn.Linear(config.hidden_size, config.num_labels, bias=False)
         self.post_init()
 
-    @can_return_tuple  # type: ignore[untyped-decorator]
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Any = None,
-        position_ids: Tensor | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        use_cache: bool | None = None,
-        **kwargs: Any,
-    ) -> SequenceClassifierOutputWithPast:
-        """See :class:`RationalTransductorModel`.
-
-        Args:
-            input_ids: Tokens ``(B, T)``.
-            attention_mask: Which of them are real; without it, those that are not ``pad_token_id``.
-            position_ids: Where they stand.
-            past_key_values: The cache.
-            inputs_embeds: Refused.
-            labels: ``(B)`` classes or numbers, or ``(B, num_labels)`` of either; see ``config.problem_type``.
-            use_cache: Whether to return a cache.
-            kwargs: Other options of Hugging Face models.
-        """
+    def _mask(self, input_ids: Tensor | None, attention_mask: Any) -> Any:
         if attention_mask is None and self.config.pad_token_id is not None and input_ids is not None:
-            attention_mask = (input_ids != self.config.pad_token_id).long()
-        outputs = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            past_key_values=past_key_values,
-            inputs_embeds=inputs_embeds,
-            use_cache=use_cache,
-            **kwargs,
-        )
+            return (input_ids != self.config.pad_token_id).long()
+        return attention_mask
+
+    def _logits(self, outputs: BaseModelOutputWithPast, attention_mask: Any, kept: int | Tensor) -> Tensor:
         hidden = outputs.last_hidden_state
         rows, time = hidden.shape[:2]
         past = 0 if outputs.past_key_values is None else outputs.past_key_values.get_seq_length() - time
@@ -340,14 +324,8 @@ class RationalTransductorForSequenceClassification(RationalTransductorPreTrained
         last = torch.full((rows,), time - 1, device=hidden.device)
         if real is not None:
             last = (real.long() * torch.arange(1, time + 1, device=hidden.device)).amax(1).sub(1).clamp_min(0)
-        scores = self.score(hidden[torch.arange(rows, device=hidden.device), last])
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(logits=scores, labels=labels, pooled_logits=scores, config=self.config)
-        return SequenceClassifierOutputWithPast(
-            loss=loss,
-            logits=scores,
-            past_key_values=outputs.past_key_values,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+        return cast(Tensor, self.score(hidden[torch.arange(rows, device=hidden.device), last]))
+
+    def _loss(self, logits: Tensor, labels: Tensor, options: dict[str, Any]) -> Tensor:
+        loss: Tensor = self.loss_function(logits=logits, labels=labels, pooled_logits=logits, config=self.config)
+        return loss

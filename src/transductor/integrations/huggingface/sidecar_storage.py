@@ -1,4 +1,4 @@
-"""A sidecar in a folder of its own: ``sidecar.json`` and the weights, see :mod:`transductor.model.bundle`."""
+"""Saves a sidecar in a folder of its own: ``sidecar.json`` and the weights, see :mod:`transductor.model.bundle`."""
 
 from __future__ import annotations
 
@@ -10,25 +10,31 @@ from torch import Tensor
 from transductor.configuration import from_plain, to_plain
 from transductor.heads import build_head
 from transductor.integrations.huggingface.host_models import Host, host_of
-from transductor.integrations.huggingface.sidecar import Sidecar, checked_layers, fasten, fixed_buffers, sidecar_of
+from transductor.integrations.huggingface.sidecar import (
+    Sidecar,
+    checked_layers,
+    frozen_to_buffers,
+    install,
+    sidecar_of,
+)
 from transductor.model.bundle import Bundle, CheckpointError
 
 _BUNDLE: Final = Bundle("transductor-sidecar", 1, "sidecar.json", "sidecar", ("host", "layers", "trainable", "head"))
 
 
 def save_sidecar(model: Any, folder: str | Path) -> Path:
-    """Write the sidecar of ``model``, and nothing of the host, to ``folder``; returns the folder.
+    """Write the sidecar of ``model``, and nothing of the host model, to ``folder``; return the folder.
 
-    A process killed at any moment leaves the old one or the new one.  Where the weights are spread over ranks (FSDP2),
-    all ranks must call this: the weights are gathered, and all write the same.
+    A process that is killed while it writes leaves the old files or the new ones.  If the weights are spread over ranks
+    (FSDP2), all ranks must call this: the weights are gathered, and every rank writes the same.
     """
     sidecar = sidecar_of(model)
-    tensors = {name: _whole(value).detach().cpu().contiguous() for name, value in sidecar.state_dict().items()}
+    tensors = {name: _gathered(value).detach().cpu().contiguous() for name, value in sidecar.state_dict().items()}
     broken = [name for name, value in tensors.items() if value.is_floating_point() and not value.isfinite().all()]
     if broken:
         raise ValueError(f"the sidecar must hold finite numbers; {broken[0]} has NaN or infinity, nothing was written")
     content = {
-        "host": _shape(host_of(model)),
+        "host": _description(host_of(model)),
         "layers": list(sidecar.layers),
         "trainable": [name for name, parameter in sidecar.named_parameters() if parameter.requires_grad],
         "head": to_plain(sidecar.rational_head.config),
@@ -37,18 +43,18 @@ def save_sidecar(model: Any, folder: str | Path) -> Path:
 
 
 def load_sidecar(model: Any, folder: str | Path) -> Sidecar:
-    """Attach what :func:`save_sidecar` wrote, in the precision it was saved in, to a host of the same shape.
+    """Attach a saved sidecar, in the precision it was saved in, to a host model of the same kind and shape.
 
     Raises:
-        CheckpointError: If anything is missing, truncated or altered, or the host is another; the model is then as it
-            was.
+        CheckpointError: If anything is missing, truncated or altered, or the host model is another one; the model is
+            then left as it was.
     """
     folder, host = Path(folder), host_of(model)
     manifest, tensors = _BUNDLE.read(folder)
     file = folder / "sidecar.json"
-    wanted = _shape(host)
-    if manifest["host"] != wanted:
-        raise CheckpointError(f"{file} is for a host with {_told(manifest['host'])}; this one has {_told(wanted)}")
+    saved, present = manifest["host"], _description(host)
+    if saved != present:
+        raise CheckpointError(f"{file} is for a host model with {_listed(saved)}; this one has {_listed(present)}")
     try:
         sidecar = Sidecar(
             build_head(from_plain(manifest["head"])),
@@ -57,7 +63,7 @@ def load_sidecar(model: Any, folder: str | Path) -> Sidecar:
             layers=checked_layers(manifest["layers"], len(host.layers)),
             token_classes=tensors.get("token_classes"),
         )
-    except Exception as error:  # whatever an altered description breaks, it is the file that is wrong
+    except Exception as error:  # an altered description may fail in any way
         raise CheckpointError(f"{file} does not describe a sidecar: {error}") from error
     try:
         sidecar.load_state_dict(tensors, assign=True)
@@ -65,24 +71,20 @@ def load_sidecar(model: Any, folder: str | Path) -> Sidecar:
         raise CheckpointError(f"{folder / manifest['weights']} does not fit its sidecar.json: {error}") from error
     for name, parameter in sidecar.named_parameters():
         parameter.requires_grad_(name in manifest["trainable"])
-    fixed_buffers(sidecar.rational_head)
-    fasten(host, sidecar.to(host.embeddings.get_parameter("weight").device))
+    frozen_to_buffers(sidecar.rational_head)
+    install(host, sidecar.to(host.embeddings.get_parameter("weight").device))
     return sidecar
 
 
-def _whole(value: Tensor) -> Tensor:
+def _gathered(value: Tensor) -> Tensor:
     gather: Any = getattr(value, "full_tensor", None)  # a DTensor's; torch may be built without them
     return value if gather is None else cast(Tensor, gather())
 
 
-def _shape(host: Host) -> dict[str, Any]:
-    return {
-        "family": host.family,
-        "layers": len(host.layers),
-        "width": host.width,
-        "vocab_size": host.vocab_size,
-    }
+def _description(host: Host) -> dict[str, Any]:
+    layers = len(host.layers)
+    return {"family": host.model_type, "layers": layers, "width": host.width, "vocab_size": host.vocab_size}
 
 
-def _told(shape: Any) -> str:
-    return ", ".join(f"{key} {value}" for key, value in shape.items()) if isinstance(shape, dict) else repr(shape)
+def _listed(host: Any) -> str:
+    return ", ".join(f"{key} {value}" for key, value in host.items()) if isinstance(host, dict) else repr(host)
