@@ -372,7 +372,7 @@ class TestWhoIsNotFused:
         assert not fused
 
     def test_a_large_table_is_not_computed_for_it(self, fused, monkeypatch):
-        monkeypatch.setattr(state_layers, "_NOT_LARGE", 1)
+        monkeypatch.setattr(state_layers, "_LARGEST_TABLE", 1)
         self.decoding(built("permutations"))
         assert not fused
         self.decoding(built("llama"))  # its matrices are at hand

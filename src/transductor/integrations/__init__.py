@@ -1,1 +1,3 @@
-"""Other people's tools: what a model becomes outside this package.  Nothing is imported before it is asked for."""
+"""Connections to other tools: Hugging Face models, sidecars on pretrained decoders, ONNX and ``torch.export`` files.
+
+The optional packages are imported only when one of these modules is."""

@@ -1,15 +1,15 @@
-"""What is traced when a model is exported: all positions at once, or one step of a stream."""
+"""The modules that are traced when a model is exported: all positions at once, or one step of a stream."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
-from transductor.heads import RationalHead
+from transductor.heads import HeadState, RationalHead
 from transductor.model import (
     BackboneConfig,
     BackboneState,
@@ -27,10 +27,7 @@ Run = Callable[[Sequence[Tensor]], tuple[Tensor, ...]]
 
 
 def tabulated(model: nn.Module) -> nn.Module:
-    """The model with the table of every head driven by tokens computed once: what made it is not needed to run it.
-
-    Changes the model it is given.
-    """
+    """Replace every head driven by tokens, in place, by one that stores its table; return the model."""
     for head in model.modules():
         if isinstance(head, RationalHead) and head.transitions.vocab_size is not None:
             table, start = head.transitions.table().detach(), head.initial_state().detach()
@@ -41,11 +38,13 @@ def tabulated(model: nn.Module) -> nn.Module:
 
 
 @final
-class Whole(nn.Module):
-    """``tokens (B, T)``, or with a mask ``(tokens, mask)``, to logits; a bare head to states.
+class AllPositions(nn.Module):
+    """A model from ``tokens (B, T)``, or with a mask from ``(tokens, mask)``, to logits; a bare head to states.
 
     Args:
-        backend: Of every scan; None keeps what the heads have.
+        model: A model or a head; its backend is changed.
+        mask: Whether the second input is a mask.
+        backend: Backend of every scan; None keeps those of the heads.
     """
 
     def __init__(self, model: Any, mask: bool, backend: str | None) -> None:
@@ -61,25 +60,18 @@ class Whole(nn.Module):
         self.outputs = ("states" if isinstance(model, RationalHead) else "logits",)
 
     def forward(self, drive: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Logits or states, ``(B, T, ...)``."""
+        """Return logits or states, ``(B, T, ...)``."""
+        out: Tensor
         if isinstance(self.model, LinearRNN):  # its own backend is the loop
-            return self._linear(self.model, drive, mask)
-        out: Tensor = self.model(drive, mask=mask)
+            model = self.model
+            transition, letters, bias = model.transition[None], torch.zeros_like(drive), model.embedding(drive)
+            out = model.readout(scan(transition, letters, bias=bias, mask=mask, backend=self.linear_backend))
+        else:
+            out = self.model(drive, mask=mask)
         return out
 
-    def _linear(self, model: LinearRNN, tokens: Tensor, mask: Tensor | None) -> Tensor:
-        states = scan(
-            model.transition[None],
-            torch.zeros_like(tokens),
-            bias=model.embedding(tokens),
-            mask=mask,
-            backend=self.linear_backend,
-        )
-        logits: Tensor = model.readout(states)
-        return logits
-
     def example(self, rows: int, time: int) -> tuple[Tensor, ...]:
-        """Random input on the model's device; a mask with padding on either side."""
+        """Return random input on the model's device; a mask has padding on either side."""
         weight = next(self.model.parameters())
         drive = _random_tokens(self.model, rows, time)
         if self.features is not None:
@@ -92,81 +84,54 @@ class Whole(nn.Module):
         return drive.to(weight.device), mask.to(weight.device)
 
     def run_beside(self, run: Run, model: Any, rows: int, time: int) -> tuple[Tensor, Tensor]:
-        """What ``run`` makes of random input, and what the model does, at the positions that are real."""
-        given = self.example(rows, time)
-        found, exact = run(given)[0], model(given[0], mask=given[1] if len(given) == 2 else None)
-        return (found[given[1]], exact[given[1]]) if len(given) == 2 else (found, exact)
-
-    def reachable(self, lengths: Sequence[int]) -> list[int]:
-        """The lengths that the model can take."""
-        return _reachable(self.model, lengths)
+        """Return the outputs of ``run`` and of the model for random input, at the real positions."""
+        inputs = self.example(rows, time)
+        output, expected = run(inputs)[0], model(inputs[0], mask=inputs[1] if len(inputs) == 2 else None)
+        return (output[inputs[1]], expected[inputs[1]]) if len(inputs) == 2 else (output, expected)
 
 
 @final
-class Step(nn.Module):
-    """``tokens (B)`` and the stream's state to logits ``(B, output_size)`` and the state after.
+class OneStep(nn.Module):
+    """A model from ``tokens (B)`` and the state of a stream to logits ``(B, output_size)`` and the next state.
 
-    The state is ``state (B, D)`` of a head, and ``seen (B)``, how many tokens there were, of a stream beside it.
+    The state is ``state (B, D)`` of the head, if there is one, and ``seen (B)``, the number of tokens so far, of the
+    backbone, if there is one.
     """
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         backbone = _backbone(model)
-        kind = isinstance(model, (RationalHead, RationalReadout, RationalTransductor, Transformer))
-        if not kind or (backbone is not None and not isinstance(backbone.attention, NoAttention)):
-            what = type(model).__name__ if backbone is None or not kind else f"{type(model).__name__} with attention"
+        streams = isinstance(model, (RationalHead, RationalReadout, RationalTransductor, Transformer))
+        if not streams or (backbone is not None and not isinstance(backbone.attention, NoAttention)):
             raise ValueError(
                 "streaming takes a state of fixed size: a head, a RationalReadout, or a RationalTransductor or "
-                f"Transformer with NoAttention(); got {what}"
+                f"Transformer with NoAttention(); got {type(model).__name__}{' with attention' if streams else ''}"
             )
         if isinstance(model, RationalHead) and model.transitions.vocab_size is None:
             raise ValueError("streaming takes a head driven by tokens; this one is driven by features")
         self.model = model
         self.names = tuple(self.start(1))
         self.inputs = ("tokens", *self.names)
-        last = "states" if isinstance(model, RationalHead) else "logits"
-        self.outputs = (last, *(f"next_{name}" for name in self.names))
+        output = "states" if isinstance(model, RationalHead) else "logits"
+        self.outputs = (output, *(f"next_{name}" for name in self.names))
 
     def start(self, rows: int) -> dict[str, Tensor]:
-        """The state before the first token, by name."""
-        found: dict[str, Tensor] = {}
-        if not isinstance(self.model, Transformer):
-            head = self.model if isinstance(self.model, RationalHead) else self.model.rational_head
-            found["state"] = head.initial_state().detach().repeat(rows, 1)
-        if _backbone(self.model) is not None:
-            found["seen"] = torch.zeros(rows, dtype=torch.long)
-        return found
+        """Return the state before the first token, by name."""
+        tensors = _tensors(self.model.start(rows))
+        return {name: value.detach().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
 
     def forward(self, tokens: Tensor, first: Tensor, second: Tensor | None = None) -> tuple[Tensor, ...]:
-        """One token on; the parts of the state come in the order of their names."""
-        now = dict(zip(self.names, (value for value in (first, second) if value is not None), strict=True))
-        stream: Any = self.model.start(1)
-        backbone = _backbone(self.model)
-        seen = None if backbone is None else BackboneState(now["seen"], (None,) * backbone.layers)
-        match self.model:
-            case RationalHead():
-                stream = replace(stream, state=now["state"])
-            case Transformer():
-                stream = seen
-            case RationalReadout():
-                stream = replace(stream, head=replace(stream.head, state=now["state"]))
-            case _:
-                stream = replace(stream, head=replace(stream.head, state=now["state"]), backbone=seen)
-        after: Any
-        out, after = self.model.advance(tokens.unsqueeze(1), stream)
-        then = {}
-        if "state" in now:
-            then["state"] = after.state if isinstance(self.model, RationalHead) else after.head.state
-        if "seen" in now:
-            then["seen"] = after.seen if isinstance(self.model, Transformer) else after.backbone.seen
-        return out.squeeze(1), *(then[name] for name in self.names)
+        """Take one step; the tensors of the state come in the order of their names."""
+        tensors = dict(zip(self.names, (value for value in (first, second) if value is not None), strict=True))
+        out, after = self.model.advance(tokens.unsqueeze(1), _with_tensors(self.model.start(1), tensors))
+        return out.squeeze(1), *_tensors(after).values()
 
     def example(self, rows: int, time: int) -> tuple[Tensor, ...]:
-        """One random token per row, from the start."""
+        """Return one random token per row, and the state before the first token."""
         return _random_tokens(self.model, rows, 1).squeeze(1), *self.start(rows).values()
 
     def run_beside(self, run: Run, model: Any, rows: int, time: int) -> tuple[Tensor, Tensor]:
-        """What ``run`` makes of random tokens one after the other, and what the model makes of all at once."""
+        """Return the outputs of ``run`` for random tokens one by one, and of the model for all of them at once."""
         tokens = _random_tokens(self.model, rows, time)
         values: Sequence[Tensor] = tuple(self.start(rows).values())
         outputs = []
@@ -175,9 +140,28 @@ class Step(nn.Module):
             outputs.append(out)
         return torch.stack(outputs, 1), model(tokens)
 
-    def reachable(self, lengths: Sequence[int]) -> list[int]:
-        """The lengths that the model can take."""
-        return _reachable(self.model, lengths)
+
+def _tensors(stream: Any) -> dict[str, Tensor]:
+    """Return the tensors that change from step to step, by name: ``state`` of a head, ``seen`` of a backbone."""
+    if isinstance(stream, HeadState):
+        return {"state": stream.state}
+    if isinstance(stream, BackboneState):
+        return {"seen": stream.seen}
+    return {name: value for part in fields(stream) for name, value in _tensors(getattr(stream, part.name)).items()}
+
+
+def _with_tensors(stream: Any, tensors: dict[str, Tensor]) -> Any:
+    """Return the decode state with these tensors in the places that :func:`_tensors` reads."""
+    if isinstance(stream, (HeadState, BackboneState)):
+        return replace(stream, **{name: tensors[name] for name in _tensors(stream)})
+    return replace(stream, **{part.name: _with_tensors(getattr(stream, part.name), tensors) for part in fields(stream)})
+
+
+def reachable_lengths(model: Any, lengths: Sequence[int]) -> list[int]:
+    """Return the lengths that the model can read: learned positions have a last one."""
+    backbone = _backbone(model)
+    scheme = None if backbone is None else backbone.positions
+    return [time for time in lengths if not isinstance(scheme, LearnedPositions) or time <= scheme.max_length]
 
 
 def _backbone(model: Any) -> BackboneConfig | None:
@@ -185,22 +169,8 @@ def _backbone(model: Any) -> BackboneConfig | None:
     return None if backbone is None else backbone.config
 
 
-def _vocabulary(model: Any) -> int:
-    """Tokens in."""
-    if isinstance(model, RationalHead):
-        return model.transitions.vocab_size or 1
-    size: int = model.vocab_size
-    return size
-
-
 def _random_tokens(model: Any, rows: int, time: int) -> Tensor:
-    """``(rows, time)``; whoever exports in the middle of a run finds the random numbers where they were."""
+    """Return tokens ``(rows, time)`` without changing the caller's random numbers."""
+    vocab_size = (model.transitions.vocab_size or 1) if isinstance(model, RationalHead) else model.vocab_size
     with torch.random.fork_rng(devices=[]):
-        return torch.randint(0, _vocabulary(model), (rows, time))
-
-
-def _reachable(model: Any, lengths: Sequence[int]) -> list[int]:
-    """Learned positions end somewhere."""
-    backbone = _backbone(model)
-    scheme = None if backbone is None else backbone.positions
-    return [time for time in lengths if not isinstance(scheme, LearnedPositions) or time <= scheme.max_length]
+        return torch.randint(0, vocab_size, (rows, time))

@@ -1,4 +1,4 @@
-"""The configuration of a native Hugging Face model: plain JSON, Hugging Face's names where it has one."""
+"""The configuration of the native Hugging Face model: plain JSON, with Hugging Face's names where there are any."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from transductor.configuration import from_plain, to_plain
 from transductor.heads import HEADS, HeadConfig, RationalHead
 from transductor.injection import INJECTIONS
 from transductor.model import (
+    AttentionKind,
     BackboneConfig,
     FullAttention,
     LearnedPositions,
@@ -35,13 +36,17 @@ _SCHEMES: Final[dict[str, type[PositionScheme]]] = {
     "rotary": RotaryPositions,
     "relative": RelativePositions,
 }
-_ATTENTIONS: Final = ("full", "sliding", "none")
+_ATTENTIONS: Final[dict[str, type[AttentionKind]]] = {
+    "full": FullAttention,
+    "sliding": SlidingWindow,
+    "none": NoAttention,
+}
 
-# Up to this vocabulary a token has all d(d−1)/2 numbers of an orthogonal matrix; above, those of four reflections, 4d.
+# Up to this size a token has the d(d−1)/2 parameters of an orthogonal matrix; above it the 4d of four reflections.
 _SMALL_VOCABULARY: Final = 4096
 
-# What Hugging Face's base class reads beside its fields, and what its tools write into a configuration.
-_FOREIGN: Final = frozenset(
+# Names that Hugging Face's base class reads beside its fields, or that its tools write into a configuration.
+_HUGGING_FACE_NAMES: Final = frozenset(
     {
         "attn_implementation",
         "auto_map",
@@ -62,7 +67,7 @@ _FOREIGN: Final = frozenset(
     }
 )
 
-# Names a Hugging Face user would try first.
+# What to use instead of names that other Hugging Face models have.
 _INSTEAD: Final = {
     "max_position_embeddings": "positions=LearnedPositions(max_length=…)",
     "rope_theta": "positions=RotaryPositions(base=…)",
@@ -77,27 +82,27 @@ _INSTEAD: Final = {
 
 
 class RationalTransductorConfig(PreTrainedConfig):  # type: ignore[misc]
-    """How to build a :class:`RationalTransductorModel` and the models around it.
+    """The settings of a :class:`RationalTransductorModel` and of the task models around it.
 
     Args:
-        vocab_size: V; 256 for bytes.
+        vocab_size: Number of tokens; 256 for bytes.
         hidden_size: Width of the stream, a multiple of ``num_attention_heads``.
         num_hidden_layers: Number of blocks.
         num_attention_heads: Heads per block.
         intermediate_size: Width of the feed-forward layer; four times ``hidden_size`` when None.
-        hidden_dropout_prob: Probability, while training, of dropping what a block adds.
-        classifier_dropout: Before the scores of a token classifier.
+        hidden_dropout_prob: Dropout probability of what each block adds to the stream.
+        classifier_dropout: Dropout probability before the logits of a token classifier.
         positions: ``"none"``, ``"learned"``, ``"sinusoidal"``, ``"rotary"``, ``"relative"``, or a position scheme of
             :mod:`transductor.model`; rotary when None (and none without attention).
         attention: ``"full"``, ``"sliding"`` (with ``sliding_window``) or ``"none"``.
-        sliding_window: Positions that sliding attention sees, the own one included; at least 2.
+        sliding_window: Number of positions that sliding attention sees, including the token's own; at least 2.
         injection: ``"deep"`` (the state enters every layer), ``"input"`` (the first) or ``"none"``.
         head: A head, or its :class:`~transductor.heads.HeadConfig` (also as plain JSON).  When None, a
-            :class:`~transductor.RationalHead` over orthogonal transitions; over products of four reflections, whose
-            parameters grow with V·4d instead of V·d²/2, when the vocabulary has more than 4096 tokens.
-        state_dim: D of that head; 32 when neither it nor ``head`` is given.
-        frozen_parameters: Names, inside ``model.core``, of parameters that do not train.
-        tie_word_embeddings: Whether logits are read off with the embedding's own weights.
+            :class:`~transductor.RationalHead` over orthogonal transitions; for more than 4096 tokens over products of
+            four reflections, which have 4d parameters per token instead of d(d−1)/2.
+        state_dim: State dimension of that head; 32 when neither it nor ``head`` is given.
+        frozen_parameters: Names, inside ``model.core``, of parameters that are not trained.
+        tie_word_embeddings: Whether the logits use the weights of the input embeddings.
     """
 
     model_type: ClassVar[str] = "rational_transductor"
@@ -133,12 +138,12 @@ class RationalTransductorConfig(PreTrainedConfig):  # type: ignore[misc]
         self.head = to_plain(_head_config(self.head, self.vocab_size, self.state_dim))
         self.state_dim = _checked_state_dim(from_plain(self.head), self.vocab_size, self.state_dim)
         self.frozen_parameters = sorted(self.frozen_parameters)
-        self.transductor_config()  # refuses sizes that do not go together
+        self.transductor_config()  # refuses sizes that do not fit together
 
-    def _refuse_unknown(self, given: Mapping[str, Any]) -> None:
-        """A name that nothing would read is a mistake, not a wish."""
-        known = _FOREIGN | set(GenerationConfig().to_dict())
-        for name in given:
+    def _refuse_unknown(self, settings: Mapping[str, Any]) -> None:
+        """Refuse names that nothing reads, and suggest the right one."""
+        known = _HUGGING_FACE_NAMES | set(GenerationConfig().to_dict())
+        for name in settings:
             if name in known or name.startswith("_"):
                 continue
             own = [field for field in self.__dataclass_fields__ if not field.startswith("_")]
@@ -148,12 +153,9 @@ class RationalTransductorConfig(PreTrainedConfig):  # type: ignore[misc]
             raise ValueError(f"{type(self).__name__} has no {name!r}; {hint}")
 
     def transductor_config(self, output_size: int = 0) -> TransductorConfig:
-        """The same model in this project's own terms; logits for the vocabulary when ``output_size`` is 0."""
-        kind = {
-            "full": FullAttention,
-            "sliding": lambda: SlidingWindow(self.sliding_window or 0),
-            "none": NoAttention,
-        }[self.attention or "full"]()
+        """Return the configuration of the same plain model; an ``output_size`` of 0 means ``vocab_size``."""
+        window = self.sliding_window
+        attention = _ATTENTIONS[self.attention or "full"]() if window is None else SlidingWindow(window)
         backbone = BackboneConfig(
             vocab_size=self.vocab_size,
             output_size=output_size,
@@ -162,17 +164,16 @@ class RationalTransductorConfig(PreTrainedConfig):  # type: ignore[misc]
             attention_heads=self.num_attention_heads,
             feedforward=self.intermediate_size or 0,
             positions=from_plain(self.positions),
-            attention=kind,
+            attention=attention,
             dropout=self.hidden_dropout_prob,
         )
         return TransductorConfig(from_plain(self.head), backbone, self.injection)
 
     @classmethod
     def from_transductor_config(cls, config: TransductorConfig, **others: Any) -> RationalTransductorConfig:
-        """The configuration of the same model; ``others`` are Hugging Face's own, such as ``pad_token_id``."""
+        """Return the configuration of the same model; ``others`` are Hugging Face's own, such as ``pad_token_id``."""
         backbone = config.backbone
-        kind = backbone.attention
-        name = {FullAttention: "full", SlidingWindow: "sliding", NoAttention: "none"}[type(kind)]
+        window = backbone.attention.window if isinstance(backbone.attention, SlidingWindow) else None
         return cls(
             vocab_size=backbone.vocab_size,
             hidden_size=backbone.width,
@@ -181,8 +182,8 @@ class RationalTransductorConfig(PreTrainedConfig):  # type: ignore[misc]
             intermediate_size=backbone.feedforward or None,
             hidden_dropout_prob=backbone.dropout,
             positions=backbone.positions,
-            attention=name,
-            sliding_window=kind.window if isinstance(kind, SlidingWindow) else None,
+            attention=next(name for name, kind in _ATTENTIONS.items() if kind is type(backbone.attention)),
+            sliding_window=window,
             injection=config.injection,
             head=config.head,
             **others,
@@ -219,7 +220,7 @@ def _head_config(head: Any, vocab_size: int, state_dim: int | None) -> HeadConfi
         size = 32 if state_dim is None else state_dim
         check_positive("vocab_size", vocab_size)
         check_positive("state_dim", size)
-        with torch.device("meta"):  # shapes without numbers; the file names every option, whatever later defaults are
+        with torch.device("meta"):  # only to write every option into the file, so that defaults may change later
             spec = build_family(FamilySpec(family, {"state_dim": size, "vocab_size": vocab_size})).spec()
         return HeadConfig("rational", spec)
     config = head.config if isinstance(head, RationalHead) else head
@@ -231,11 +232,11 @@ def _head_config(head: Any, vocab_size: int, state_dim: int | None) -> HeadConfi
 
 
 def _checked_state_dim(config: HeadConfig, vocab_size: int, wanted: int | None) -> int:
-    """D of the head, which ``state_dim`` may repeat but not contradict; its vocabulary must be the model's."""
+    """Return the head's state dimension; refuse another ``state_dim``, and a head for another vocabulary."""
     try:
-        with torch.device("meta"):  # shapes without numbers
+        with torch.device("meta"):  # shapes only
             family = build_family(config.transitions)
-    except NotImplementedError:  # a family that looks at its numbers while it is built
+    except NotImplementedError:  # a family that reads its numbers while it is built
         family = build_family(config.transitions)
     if family.vocab_size != vocab_size:
         raise ValueError(f"head must be driven by vocab_size = {vocab_size} tokens; it has {family.extra_repr()}")

@@ -1,8 +1,10 @@
-"""Between a plain :class:`~transductor.RationalTransductor` and the Hugging Face models: a renaming of weights."""
+"""Converts a plain :class:`~transductor.RationalTransductor` to a Hugging Face model and back by renaming weights."""
 
 from __future__ import annotations
 
 from typing import Any, Final
+
+from torch import nn
 
 from transductor.checks import one_of
 from transductor.integrations.huggingface.configuration import RationalTransductorConfig
@@ -18,17 +20,17 @@ _CLASSES: Final[dict[str, type[RationalTransductorPreTrainedModel]]] = {
     "causal-lm": RationalTransductorForCausalLM,
     "token-classification": RationalTransductorForTokenClassification,
 }
-# Where each class keeps what the core calls its readout.
-_HEADS: Final = {RationalTransductorForCausalLM: "lm_head", RationalTransductorForTokenClassification: "score"}
+# The name of the readout in each class.
+_READOUTS: Final = {RationalTransductorForCausalLM: "lm_head", RationalTransductorForTokenClassification: "score"}
 
 
 def from_transductor(model: RationalTransductor, *, task: str = "causal-lm", **settings: Any) -> Any:
-    """The same model as a Hugging Face one, with copies of its weights, bit for bit, in the same mode.
+    """Return the same model as a Hugging Face model, with exact copies of its weights and in the same mode.
 
     Args:
         model: Any :class:`~transductor.RationalTransductor`.
         task: ``"causal-lm"`` for logits over the vocabulary, ``"token-classification"`` for any other output.
-        settings: For its configuration, such as ``pad_token_id``.
+        settings: Other settings of its configuration, such as ``pad_token_id``.
     """
     if not isinstance(model, RationalTransductor):
         raise TypeError(f"model must be a RationalTransductor; got {type(model).__name__}")
@@ -47,34 +49,36 @@ def from_transductor(model: RationalTransductor, *, task: str = "causal-lm", **s
     config = RationalTransductorConfig.from_transductor_config(
         model.config, frozen_parameters=[name for name in frozen if not name.startswith(_READOUT)], **settings
     )
-    hosted = _CLASSES[task](config)
-    weights = {_hosted_name(hosted, name): value.detach().clone() for name, value in model.state_dict().items()}
-    hosted.load_state_dict(weights, assign=True)  # every tensor keeps its precision
-    for name, parameter in model.named_parameters():
-        hosted.get_parameter(_hosted_name(hosted, name)).requires_grad_(parameter.requires_grad)
-    return hosted.train(model.training)
+    converted = _CLASSES[task](config)
+    _copy_weights(model, converted, {_name_in(converted, name): name for name in model.state_dict()})
+    return converted
 
 
 def to_transductor(model: RationalTransductorPreTrainedModel) -> RationalTransductor:
-    """The same model in this project's own terms, with copies of its weights, bit for bit; ready for ``save``."""
-    if type(model) not in _HEADS:
-        names = ", ".join(kind.__name__ for kind in _HEADS)
+    """Return the same model as a plain one, with exact copies of its weights; ``save`` can write it."""
+    if type(model) not in _READOUTS:
+        names = ", ".join(kind.__name__ for kind in _READOUTS)
         got = type(model).__name__
         raise TypeError(f"model must be one of {names}, which have logits at every position; got {got}")
-    outputs = getattr(model, _HEADS[type(model)]).out_features
+    outputs = getattr(model, _READOUTS[type(model)]).out_features
     plain = build(model.config.transductor_config(0 if outputs == model.config.vocab_size else outputs))
     assert isinstance(plain, RationalTransductor)
-    weights = model.state_dict()
-    plain.load_state_dict(
-        {name: weights[_hosted_name(model, name)].detach().clone() for name in plain.state_dict()}, assign=True
-    )
-    for name, parameter in plain.named_parameters():
-        parameter.requires_grad_(model.get_parameter(_hosted_name(model, name)).requires_grad)
-    return plain.train(model.training)
+    _copy_weights(model, plain, {name: _name_in(model, name) for name in plain.state_dict()})
+    return plain
 
 
-def _hosted_name(model: RationalTransductorPreTrainedModel, name: str) -> str:
-    """What a weight of the core is called in a Hugging Face model."""
+def _copy_weights(source: nn.Module, target: nn.Module, names: dict[str, str]) -> None:
+    """Copy weights, what is trained, and the mode; ``names`` gives the source's name for each name of the target."""
+    weights = source.state_dict()
+    copies = {name: weights[old].detach().clone() for name, old in names.items()}
+    target.load_state_dict(copies, assign=True)  # every tensor keeps its precision
+    for name, parameter in target.named_parameters():
+        parameter.requires_grad_(source.get_parameter(names[name]).requires_grad)
+    target.train(source.training)
+
+
+def _name_in(model: RationalTransductorPreTrainedModel, name: str) -> str:
+    """Return the name that a weight of the plain model has in a Hugging Face model."""
     if name.startswith(_READOUT):
-        return f"{_HEADS[type(model)]}.{name.removeprefix(_READOUT)}"
+        return f"{_READOUTS[type(model)]}.{name.removeprefix(_READOUT)}"
     return f"{model.base_model_prefix}.core.{name}"

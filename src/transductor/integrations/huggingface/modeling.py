@@ -28,7 +28,7 @@ from transductor.heads import build_head
 from transductor.integrations.huggingface.attention import AttentionInputs, HuggingFaceAttention
 from transductor.integrations.huggingface.configuration import RationalTransductorConfig
 from transductor.integrations.huggingface.head_states import compute_states, real_tokens, refuse_paged_cache
-from transductor.integrations.huggingface.resizing import check_resizable, with_vocabulary
+from transductor.integrations.huggingface.resizing import resized_config, with_vocabulary
 from transductor.integrations.huggingface.state_layers import state_layer
 from transductor.model import RationalTransductor
 from transductor.model.attention import Attend
@@ -60,7 +60,7 @@ class RationalTransductorPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
         """Resize as Hugging Face does, and give the head a transition for every new token."""
         core: RationalTransductor = self.base_model.core
         if arguments or options:
-            check_resizable(core.rational_head)
+            resized_config(core.rational_head, 1)  # refuses a head that cannot be resized before anything changes
         embedding: nn.Embedding = super().resize_token_embeddings(*arguments, **options)
         if embedding.num_embeddings != core.rational_head.transitions.vocab_size:
             core.rational_head = with_vocabulary(core.rational_head, embedding.num_embeddings)

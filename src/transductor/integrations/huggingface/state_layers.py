@@ -1,7 +1,7 @@
-"""Where a cache keeps the states of a rational head: one more layer, of the classes that hold keys and values.
+"""Cache layers that hold the states of a rational head, next to the layers that hold keys and values.
 
-So whatever happens to a cache (beam search reorders it, assisted decoding crops it, a static one is written in place
-inside a compiled graph) happens to the states, exactly.
+They are subclasses of transformers' own cache layers, so whatever happens to a cache (beam search reorders it, assisted
+decoding crops it, a compiled graph writes a static one in place) happens to the states, exactly.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from transductor.heads import RationalHead
 from transductor.kernels.gpu.decoding import TokenDecoder, runs_on
 from transductor.transitions import Stepper
 
-# So many states of single tokens wait until they are joined to the others: each takes more room alone.
+# After this many single tokens their states are joined to the others: each takes more memory alone.
 _JOINED_TOGETHER = 64
 
-# Numbers of a table that is computed only to be read by a kernel.
-_NOT_LARGE = 1 << 18
+# A table with more entries is not computed for the sake of the decoding kernel alone.
+_LARGEST_TABLE = 1 << 18
 
 
 class _Stepping:
-    """Keeps how to take a step, from the parameters of the first, until the cache begins anew.
+    """A layer that keeps its ``stepper``, computed from the parameters at the first step, until the cache is reset.
 
-    A cache that offloads its layers fetches the next one ahead, after the last the first.  Ours is behind the last,
-    and never away: it fetches the first, ``fetched_next``, in its place.
+    A cache that offloads its layers prefetches the next one, and after the last layer the first.  Our layer comes last
+    and is never offloaded, so it prefetches the first one, ``fetched_next``, in its place.
     """
 
     fetched_next: CacheLayerMixin | None = None
@@ -39,32 +39,32 @@ class _Stepping:
         self.stepper: Stepper | None = None
 
     def prefetch(self) -> None:
-        """Bring the layer back whose turn is next."""
+        """Load the offloaded layer that is used next."""
         if self.fetched_next is not None:
             self.fetched_next.prefetch()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copied and saved without it, which may be large: whoever goes on finds it anew."""
+        """Leave the stepper out of copies and files: it may be large, and is computed again when needed."""
         return self.__dict__ | {"stepper": None}
 
 
 def _steps_plainly(head: RationalHead) -> bool:
-    """Whether a step of the head is its stepper's and nothing else."""
+    """Tell whether a step of the head is a step of its stepper and nothing else."""
     return type(head).advance is RationalHead.advance
 
 
 class _GrowingStepping(_Stepping):
-    """The states that come are added to those there are."""
+    """A layer that keeps the states of the past and appends those of new tokens."""
 
     previous: Callable[[], Tensor]
     append_one: Callable[[Tensor], None]
     get_seq_length: Callable[[], int]
     steps_plainly = False
-    table: Tensor | None = None  # (V, D, D), where a kernel can take a step by it
-    decoder: TokenDecoder | None = None  # which does
+    table: Tensor | None = None  # (V, D, D), if the decoding kernel can use it
+    decoder: TokenDecoder | None = None  # the decoding kernel
 
     def prepare(self, head: RationalHead) -> Stepper:
-        """How to take a step, found once: the parameters stay as they are while a cache lasts."""
+        """Return the stepper, computed once: the parameters do not change while a cache is in use."""
         if self.stepper is None:
             self.stepper, self.steps_plainly = head.transitions.stepper(), _steps_plainly(head)
             if self.steps_plainly and not torch.compiler.is_compiling():
@@ -73,48 +73,47 @@ class _GrowingStepping(_Stepping):
 
     @property
     def begun(self) -> bool:
-        """Whether there is a state."""
+        """Tell whether there is a state."""
         return self.get_seq_length() > 0
 
     @property
     def ready(self) -> bool:
-        """Whether :meth:`step` can be asked for."""
+        """Tell whether :meth:`step` can be called."""
         return self.steps_plainly and self.begun
 
     def step(self, drive: Tensor) -> Tensor:
-        """The state ``(B, D)`` after one more token, kept; without gradient."""
+        """Return and keep the state ``(B, D)`` after one more token, without gradient."""
         assert self.stepper is not None
         state = self.stepper(self.previous(), drive)
         self.append_one(state)
         return state
 
     def reset(self) -> None:
-        """Forget the states and the parameters."""
+        """Forget the states and what was computed from the parameters."""
         self.stepper, self.steps_plainly, self.table, self.decoder = None, False, None, None
         super().reset()  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is found anew."""
         return super().__getstate__() | {"steps_plainly": False, "table": None, "decoder": None}
 
 
 def _table(head: RationalHead, stepper: Stepper) -> Tensor | None:
-    """The matrices of a head that is driven by tokens, for a kernel; where they are at hand, or not large."""
+    """Return the matrices of all tokens for the decoding kernel, if they are computed already or not too many."""
     family = head.transitions
     if not runs_on(head.raw_initial_state.device):
         return None
     if stepper.by_table:
         return stepper.kept[0].detach().contiguous()
-    if family.vocab_size is None or family.vocab_size * family.state_dim**2 > _NOT_LARGE:
+    if family.vocab_size is None or family.vocab_size * family.state_dim**2 > _LARGEST_TABLE:
         return None
     return family.table().detach().contiguous()
 
 
 class StateLayer(_GrowingStepping, DynamicLayer):  # type: ignore[misc]
-    """States ``(B, 1, t, D)`` of all cached tokens, as if they were keys; grows, and can be cropped.
+    """The states ``(B, 1, t, D)`` of all cached tokens, stored as keys; it grows and can be cropped.
 
-    The states of decoded tokens wait in a list and are joined to the others when somebody asks for all of them: beam
-    search and assisted decoding do, a single stream does not.
+    The states of decoded tokens are collected in a list and joined to the others when all of them are needed, which
+    beam search and assisted decoding do and a single stream does not.
     """
 
     def __init__(self) -> None:
@@ -124,7 +123,7 @@ class StateLayer(_GrowingStepping, DynamicLayer):  # type: ignore[misc]
 
     @property
     def keys(self) -> Tensor | None:
-        """All states, ``(B, 1, t, D)``."""
+        """Return all states, ``(B, 1, t, D)``."""
         self._join()
         return self._joined
 
@@ -134,20 +133,20 @@ class StateLayer(_GrowingStepping, DynamicLayer):  # type: ignore[misc]
 
     @property
     def values(self) -> Tensor | None:
-        """As many, of no width."""
+        """Return as many values as there are keys, of width zero."""
         keys = self.keys
         return None if keys is None else keys[..., :0]
 
     @values.setter
     def values(self, states: Tensor | None) -> None:
-        """Nothing to keep."""
+        """Ignore the values: they follow from the keys."""
 
     def get_seq_length(self) -> int:
-        """How many states."""
+        """Return the number of states."""
         return len(self._waiting) + (0 if self._joined is None else self._joined.shape[-2])
 
     def previous(self) -> Tensor:
-        """The state ``(B, D)`` after the last cached token."""
+        """Return the state ``(B, D)`` after the last cached token."""
         if self._waiting:
             return self._waiting[-1]
         assert self._joined is not None
@@ -161,7 +160,7 @@ class StateLayer(_GrowingStepping, DynamicLayer):  # type: ignore[misc]
 
     def append_one(self, state: Tensor) -> None:
         """Add the state ``(B, D)`` of one more token, without gradient."""
-        if torch.compiler.is_compiling():  # where the length of a list is a constant
+        if torch.compiler.is_compiling():  # a graph takes the length of a list for a constant
             self.append(state.unsqueeze(1))
         else:
             self._waiting.append(state)
@@ -175,10 +174,10 @@ class StateLayer(_GrowingStepping, DynamicLayer):  # type: ignore[misc]
 
 
 class WindowedStateLayer(_GrowingStepping, DynamicSlidingWindowLayer):  # type: ignore[misc]
-    """The same beside sliding windows only: as many states are kept as the longest window has keys."""
+    """The same for a cache of sliding windows only: it keeps as many states as the longest window has keys."""
 
     def previous(self) -> Tensor:
-        """The state ``(B, D)`` after the last cached token."""
+        """Return the state ``(B, D)`` after the last cached token."""
         last: Tensor = self.keys[:, 0, -1]
         return last
 
@@ -193,14 +192,14 @@ class WindowedStateLayer(_GrowingStepping, DynamicSlidingWindowLayer):  # type: 
 
 
 class StaticStateLayer(_Stepping, StaticLayer):  # type: ignore[misc]
-    """The last state alone, ``(B, 1, 1, D)``, written in place at a fixed address: a static cache is never cropped.
+    """The last state only, ``(B, 1, 1, D)``, written in place: a static cache is never cropped.
 
-    What a step reads stays at its address too, when the cache begins anew: a captured graph would otherwise copy it
-    before every token.
+    The tensors that a step reads keep their addresses when the cache is reset; otherwise a captured graph would copy
+    them before every token.
 
     Args:
         max_cache_len: How many tokens the cache has room for.
-        alone: Whether the cache has no other layer, which could count the tokens.
+        alone: Whether this is the only layer of the cache, which then has to count the tokens.
     """
 
     def __init__(self, max_cache_len: int, *, alone: bool) -> None:
@@ -209,10 +208,10 @@ class StaticStateLayer(_Stepping, StaticLayer):  # type: ignore[misc]
         self.begun = self.prepared = self.ready = False
 
     def prepare(self, head: RationalHead) -> Stepper:
-        """How to take a step, found once, at the addresses of the last time."""
+        """Return the stepper, computed once after a reset; its tensors keep their addresses."""
         if self.stepper is None or not self.prepared:
             fresh, before = head.transitions.stepper(), self.stepper
-            if torch.compiler.is_compiling():  # a graph cannot say where a tensor stays
+            if torch.compiler.is_compiling():  # a graph cannot fix the address of a tensor
                 return fresh
             if before is not None and _can_hold(before.kept, fresh.kept):
                 for old, new in zip(before.kept, fresh.kept, strict=True):
@@ -229,9 +228,9 @@ class StaticStateLayer(_Stepping, StaticLayer):  # type: ignore[misc]
         return self.stepper
 
     def step(self, drive: Tensor) -> Tensor:
-        """The state ``(B, D)`` after one more token, kept; without gradient.
+        """Return and keep the state ``(B, D)`` after one more token, without gradient.
 
-        Every name that is looked up here is looked up again, by the checks of compiled code, at every token.
+        Keep this short: compiled code checks every attribute that is read here at every token.
         """
         assert self.stepper is not None
         state = self.stepper(self.keys[:, 0, 0], drive)
@@ -241,14 +240,14 @@ class StaticStateLayer(_Stepping, StaticLayer):  # type: ignore[misc]
         return state
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Make room for one state."""
+        """Allocate memory for one state."""
         longest = self.get_max_length()
         self.max_cache_len = 1
         super().lazy_initialization(key_states, value_states)
         self.max_cache_len = longest
 
     def previous(self) -> Tensor:
-        """The state ``(B, D)`` after the last cached token."""
+        """Return the state ``(B, D)`` after the last cached token."""
         last: Tensor = self.keys[:, 0, 0]
         return last
 
@@ -265,22 +264,21 @@ class StaticStateLayer(_Stepping, StaticLayer):  # type: ignore[misc]
         self.begun = True
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Pick rows anew, in place."""
+        """Reorder the rows in place."""
         if self.begun:
             self.keys.copy_(self.keys.index_select(0, beam_idx.to(self.keys.device)))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is found anew."""
         return super().__getstate__() | {"prepared": False, "ready": False}
 
     def reset(self) -> None:
-        """Forget the state and the parameters, and keep their places."""
+        """Forget the state and what was computed from the parameters, but keep their memory."""
         self.begun = self.prepared = self.ready = False
         StaticLayer.reset(self)
 
 
 def _can_hold(old: tuple[Tensor, ...], new: tuple[Tensor, ...]) -> bool:
-    """Whether the numbers of the new tensors can be written into the old ones."""
+    """Tell whether the new tensors can be copied into the old ones."""
     return len(old) == len(new) and all(
         (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device)
         and (torch.is_inference_mode_enabled() or not a.is_inference())
@@ -292,12 +290,12 @@ AnyStateLayer = StateLayer | WindowedStateLayer | StaticStateLayer
 
 
 def state_layer(cache: Cache, layers: int) -> AnyStateLayer:
-    """The layer of ``cache`` that holds the states; added behind its ``layers`` layers when first asked for."""
+    """Return the layer of ``cache`` that holds the states; the first call adds it after the other ``layers`` layers."""
     if not isinstance(cache, Cache):
         raise TypeError(f"past_key_values must be a transformers Cache; got {type(cache).__name__}")
     if cache.layers and isinstance(cache.layers[-1], _Stepping):
         return cache.layers[-1]  # type: ignore[return-value]
-    if cache.layer_class_to_replicate is not None:  # a cache that grows as layers come must not grow past ours
+    if cache.layer_class_to_replicate is not None:  # a cache that adds layers on demand must not add any after ours
         while len(cache.layers) < layers:
             cache.layers.append(cache.layer_class_to_replicate())
     windows = [layer.sliding_window for layer in cache.layers if isinstance(layer, DynamicSlidingWindowLayer)]
@@ -306,11 +304,11 @@ def state_layer(cache: Cache, layers: int) -> AnyStateLayer:
         added = StaticStateLayer(cache.get_max_length(), alone=layers == 0)
     elif windows and len(windows) == len(cache.layers):
         added = WindowedStateLayer(sliding_window=max(windows))
-        added.record_past = any(layer.record_past for layer in cache.layers)  # assisted decoding will crop it
+        added.record_past = any(layer.record_past for layer in cache.layers)  # set if assisted decoding will crop it
     else:
         added = StateLayer()
     if cache.offloading:
-        away = (layer for layer in cache.layers if not (cache.only_non_sliding and layer.is_sliding))
-        added.fetched_next = next(away, None)
+        offloaded = (layer for layer in cache.layers if not (cache.only_non_sliding and layer.is_sliding))
+        added.fetched_next = next(offloaded, None)
     cache.layers.append(added)
     return added

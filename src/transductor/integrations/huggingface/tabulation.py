@@ -1,4 +1,4 @@
-"""A head that reads embeddings made one that reads tokens, for decoding: an embedding is a function of its token."""
+"""Turns a head that reads embeddings into one that reads tokens, which decodes faster."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from transductor.integrations.huggingface.host_models import host_of
 from transductor.integrations.huggingface.sidecar import Sidecar, attach, detach, sidecar_of
 from transductor.transitions import DenseTransitions
 
-# Entries of matrices computed at once: 64 MB of float32.
-_TOGETHER = 1 << 24
+# How many entries of matrices are computed at once: 64 MB of float32.
+_ENTRIES_AT_ONCE = 1 << 24
 
 
 @torch.no_grad()
 def tabulate(model: Any) -> Sidecar:
-    """Put the matrices of all tokens in the place of the head that computes them from embeddings.
+    """Replace the head that computes matrices from embeddings by the table of the matrices of all tokens.
 
-    The states stay what they were, up to rounding; a decoded token looks its matrix up instead of solving for it.  The
-    table is fixed, of V·d² numbers (206 MB for 50 257 tokens and 32 states): tabulate when training is over, and save
-    the sidecar before.  The projections are the same module as before, and can still be trained.
+    The states stay the same up to rounding, and the matrix of a decoded token is looked up instead of computed.  The
+    table is frozen and has V·d² entries (206 MB for 50 257 tokens and 32 states): tabulate when training is over, and
+    save the sidecar before.  The projections are the same module as before and can still be trained.
 
     Args:
-        model: A host with a sidecar whose head reads embeddings (:func:`head_for`).
+        model: A host model with a sidecar whose head reads embeddings (:func:`head_for`).
 
     Returns:
         The new sidecar.
@@ -40,9 +40,9 @@ def tabulate(model: Any) -> Sidecar:
     table.raw_initial_state.copy_(head.initial_state())
     tokens = torch.arange(host.vocab_size, device=head.raw_initial_state.device)
     entries = family.source.get_parameter("raw")
-    for some in tokens.split(max(1, _TOGETHER // head.state_dim**2)):
+    for some in tokens.split(max(1, _ENTRIES_AT_ONCE // head.state_dim**2)):
         entries[some] = head.transitions.matrices(host.embeddings(some)).flatten(1)
     detach(model)
-    made = attach(model, table, sidecar.layers)
-    made.injection = sidecar.injection
-    return made
+    tabulated = attach(model, table, sidecar.layers)
+    tabulated.injection = sidecar.injection
+    return tabulated
