@@ -1,3 +1,4 @@
-"""Connections to other tools: Hugging Face models, sidecars on pretrained decoders, ONNX and ``torch.export`` files.
+"""Connects models to other people's tools: Hugging Face, pretrained decoders, ONNX and ``torch.export``.
 
-The optional packages are imported only when one of these modules is."""
+Optional packages are imported only by the modules that need them.
+"""

@@ -1,4 +1,7 @@
-"""Hugging Face: a native model, known to its Auto classes as soon as this package is imported."""
+"""Holds a native Hugging Face model, and a sidecar that adds a rational head to pretrained decoders.
+
+Importing this package registers the model with the Auto classes.
+"""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class AttentionInputs:
         cu_seqlens: Tensor | None,
         dtype: torch.dtype,
     ) -> AttentionInputs:
-        """Read them off the arguments that a Hugging Face model is called with."""
+        """Build them from the arguments of a Hugging Face forward pass."""
         time = tokens.shape[1]
         index = torch.arange(time, device=tokens.device).unsqueeze(0)
         attention_mask = any_mask(attention_mask)

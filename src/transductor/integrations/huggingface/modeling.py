@@ -239,7 +239,7 @@ class _TaskModel(RationalTransductorPreTrainedModel):
         """Return logits, the loss if there are labels, and the cache; see :class:`RationalTransductorModel`.
 
         Args:
-            input_ids: Tokens ``(B, T)``.
+            input_ids: Tokens ``(B, T)``; see the base model for this and the following arguments.
             attention_mask: Which tokens are real; a sequence classifier without it masks ``pad_token_id``.
             position_ids: Positions of the tokens.
             past_key_values: The cache.
