@@ -276,9 +276,9 @@ def _comparison(data: bytes, model: Any, form: Form, lengths: Sequence[int]) -> 
         if output.shape != exact.shape or not output[finite].isfinite().all():
             return Certificate(claim, bound, float("inf"), where)
         output, exact = output[finite], exact[finite]
-        error = float((output - exact).abs().amax() / exact.abs().amax().clamp_min(1)) if finite.any() else 0.0
-        if error >= worst:
-            worst, witness = error, where
+        distance = float((output - exact).abs().amax() / exact.abs().amax().clamp_min(1)) if finite.any() else 0.0
+        if distance >= worst:
+            worst, witness = distance, where
     return Certificate(claim, bound, worst, witness)
 
 

@@ -152,8 +152,10 @@ def _tensors(stream: Any) -> dict[str, Tensor]:
 
 def _with_tensors(stream: Any, tensors: dict[str, Tensor]) -> Any:
     """Return the decode state with these tensors in the places that :func:`_tensors` reads."""
-    if isinstance(stream, (HeadState, BackboneState)):
-        return replace(stream, **{name: tensors[name] for name in _tensors(stream)})
+    if isinstance(stream, HeadState):
+        return replace(stream, state=tensors["state"])
+    if isinstance(stream, BackboneState):
+        return replace(stream, seen=tensors["seen"])
     return replace(stream, **{part.name: _with_tensors(getattr(stream, part.name), tensors) for part in fields(stream)})
 
 

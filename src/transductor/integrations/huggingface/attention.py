@@ -14,7 +14,7 @@ from transformers.models.llama.modeling_llama import eager_attention_forward
 
 from transductor.integrations.huggingface.configuration import RationalTransductorConfig
 from transductor.integrations.huggingface.head_states import any_mask
-from transductor.model.attention import CausalAttention, Places
+from transductor.model.attention import Places
 from transductor.model.positions import Positions
 from transductor.model.token_positions import TokenPositions
 
@@ -91,20 +91,6 @@ class HuggingFaceAttention(nn.Module):
     def __init__(self, config: RationalTransductorConfig, layer_idx: int) -> None:
         super().__init__()
         self.config, self.layer_idx = config, layer_idx
-
-    def attend(
-        self,
-        inputs: AttentionInputs,
-        positions: Positions,
-        cache: Cache | None,
-        attention: CausalAttention,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-    ) -> Tensor:
-        """Return the mixed values ``(B, H, T, E)``; this is the function that our attention calls."""
-        mixed: Tensor = self(queries, keys, values, inputs.mask, positions, cache, attention.scale())[0]
-        return mixed
 
     def forward(
         self,

@@ -31,10 +31,9 @@ from transductor.integrations.huggingface.head_states import compute_states, rea
 from transductor.integrations.huggingface.resizing import resized_config, with_vocabulary
 from transductor.integrations.huggingface.state_layers import state_layer
 from transductor.model import RationalTransductor
-from transductor.model.attention import Attend
+from transductor.model.attention import CausalAttention
 from transductor.model.backbone import Block
-from transductor.model.positions import Positions, build_positions
-from transductor.model.token_positions import TokenPositions
+from transductor.model.positions import build_positions
 
 
 class RationalTransductorPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
@@ -194,11 +193,9 @@ class RationalTransductorModel(RationalTransductorPreTrainedModel):
             past_key_values.layers[:] = [state_layer(past_key_values, 0)]
         inject = core.injection.into(states)
         stream = core.backbone.embedded(input_ids, inputs.places)
-        for layer, block in enumerate(core.backbone.blocks):
+        for layer in range(len(core.backbone.blocks)):
             stream = inject(layer, stream)
-            attention = cast(HuggingFaceAttention, self.attends[layer])
-            attend = partial(attention.attend, inputs, core.backbone.positions, past_key_values)
-            run = partial(_run_block, block, inputs.places, core.backbone.positions, attend)
+            run = partial(self._run_block, layer, inputs, past_key_values)
             if self.gradient_checkpointing and self.training:
                 stream = self._gradient_checkpointing_func(run, stream)
             else:
@@ -207,12 +204,16 @@ class RationalTransductorModel(RationalTransductorPreTrainedModel):
             last_hidden_state=core.backbone.final_norm(stream), past_key_values=past_key_values
         )
 
+    def _run_block(self, layer: int, inputs: AttentionInputs, cache: Cache | None, stream: Tensor) -> Tensor:
+        """Run one of our blocks with Hugging Face's attention instead of its own."""
+        backbone, kernel = self.core.backbone, self.attends[layer]
 
-def _run_block(
-    block: nn.Module, token_positions: TokenPositions, scheme: Positions, attend: Attend, stream: Tensor
-) -> Tensor:
-    after: Tensor = block(stream, token_positions, scheme, None, attend)[0]
-    return after
+        def attend(attention: CausalAttention, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            mixed: Tensor = kernel(queries, keys, values, inputs.mask, backbone.positions, cache, attention.scale())[0]
+            return mixed
+
+        after: Tensor = backbone.blocks[layer](stream, inputs.places, backbone.positions, None, attend)[0]
+        return after
 
 
 class _TaskModel(RationalTransductorPreTrainedModel):

@@ -33,10 +33,7 @@ class _Stepping:
     """
 
     fetched_next: CacheLayerMixin | None = None
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.stepper: Stepper | None = None
+    stepper: Stepper | None = None
 
     def prefetch(self) -> None:
         """Load the offloaded layer that is used next."""
