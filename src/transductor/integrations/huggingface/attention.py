@@ -14,7 +14,6 @@ from transformers.models.llama.modeling_llama import eager_attention_forward
 
 from transductor.integrations.huggingface.configuration import RationalTransductorConfig
 from transductor.integrations.huggingface.head_states import any_mask
-from transductor.model.attention import Places
 from transductor.model.positions import Positions
 from transductor.model.token_positions import TokenPositions
 
@@ -24,7 +23,7 @@ class AttentionInputs:
     """What attention needs to know about the tokens of a call, besides the tokens themselves.
 
     Args:
-        places: Their positions ``(B or 1, T)``.
+        token_positions: Their positions ``(B or 1, T)``.
         mask: Which keys they may see, ``(B, 1, T, keys)``, bool or additive; None for the complete past.
         packed: Whether a row may hold several documents.
     """

@@ -192,7 +192,7 @@ class RationalTransductorModel(RationalTransductorPreTrainedModel):
             # No layer has keys or values, so the states are the only layer of the cache.
             past_key_values.layers[:] = [state_layer(past_key_values, 0)]
         inject = core.injection.into(states)
-        stream = core.backbone.embedded(input_ids, inputs.places)
+        stream = core.backbone.embedded(input_ids, inputs.token_positions)
         for layer in range(len(core.backbone.blocks)):
             stream = inject(layer, stream)
             run = partial(self._run_block, layer, inputs, past_key_values)
@@ -212,7 +212,7 @@ class RationalTransductorModel(RationalTransductorPreTrainedModel):
             mixed: Tensor = kernel(queries, keys, values, inputs.mask, backbone.positions, cache, attention.scale())[0]
             return mixed
 
-        after: Tensor = backbone.blocks[layer](stream, inputs.places, backbone.positions, None, attend)[0]
+        after: Tensor = backbone.blocks[layer](stream, inputs.token_positions, backbone.positions, None, attend)[0]
         return after
 
 

@@ -47,7 +47,7 @@ class _Stepping:
 
 def _steps_plainly(head: RationalHead) -> bool:
     """Tell whether a step of the head is a step of its stepper and nothing else."""
-    return type(head).advance is RationalHead.advance
+    return type(head).advance is RationalHead.advance and not head.shows_previous
 
 
 class _GrowingStepping(_Stepping):
