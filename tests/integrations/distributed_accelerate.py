@@ -1,8 +1,7 @@
-"""Run by torchrun: Accelerate and Hugging Face's Trainer with our models, with DDP and FSDP2."""
+"""Run on every rank: Accelerate and Hugging Face's Trainer with our models, with DDP and FSDP2."""
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from transformers import Trainer, TrainingArguments
 
 from tests.integrations.native_models import VOCABULARY, tiny_native
 from tests.integrations.tiny_hosts import enlivened, tiny_head, tiny_host
-from tests.torchrun import told
+from tests.ranks import leave
 from transductor.heads import RationalHead
 from transductor.integrations.huggingface import attach, detach, save_sidecar
 from transductor.model import BackboneConfig, RationalTransductor
@@ -172,8 +171,4 @@ def main(file):
     with tempfile.TemporaryDirectory() as folder:
         found["trainer-ddp"] = trained(folder, ranks)
         found["trainer-fsdp2"] = trained(folder, ranks, ShardingTrainer)
-    told(file, found)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+    leave(file, found)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-from tests.integrations import distributed_accelerate
 from tests.integrations.distributed_accelerate import (
     ROWS,
     STEPS,
@@ -21,21 +18,19 @@ from tests.integrations.distributed_accelerate import (
     trained,
 )
 from tests.integrations.tiny_hosts import tiny_host
-from tests.torchrun import answers, once
+from tests.ranks import answers, once
 from transductor.integrations.huggingface import load_sidecar, sidecar_of
 
-SCRIPT = Path(distributed_accelerate.__file__)
 # float32, six steps: the same sums in another order; Trainer adds rounding of its own to what it logs.
 EXACT = 1e-6
 
 
-# Every rank imports transformers, which takes longer than all it then does.
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=["2", "4"])
 def found(request, tmp_path_factory):
-    def asked(folder):
-        return answers(request.param, SCRIPT, folder / "found.json")
+    def ask(folder):
+        return answers("tests.integrations.distributed_accelerate", folder)
 
-    return once(tmp_path_factory, f"accelerate_ranks_{request.param}", asked)
+    return once(tmp_path_factory, "accelerate_ranks", ask)[request.param]
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,11 @@
-"""Run by torchrun: models whose time axis lies on several ranks, beside the same models on the whole axis."""
+"""Run on every rank: models whose time axis lies on several ranks, beside the same models on the whole axis."""
 
 from __future__ import annotations
-
-import sys
 
 import torch
 import torch.distributed as dist
 
-from tests.torchrun import told
+from tests.ranks import leave
 from transductor.heads import LookbackHead, RationalHead
 from transductor.model import (
     BackboneConfig,
@@ -121,8 +119,4 @@ def main(file):
             for layout in layouts:
                 lengths = SPLITS[dist.get_world_size()][split]
                 found[f"{split}-{name}-{layout}"] = compared(model, LAYOUTS[layout], lengths)
-    told(file, found)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+    leave(file, found)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.model.distributed_models import CASES, MODELS
-from tests.torchrun import answers, once
+from tests.ranks import answers, once
 
-SCRIPT = Path(__file__).with_name("distributed_models.py")
 # float64, two layers, 24 tokens: sums in another order; relative to the largest entry.
 EXACT = 1e-10
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    def asked(folder):
-        return {ranks: answers(ranks, SCRIPT, folder / f"{ranks}.json") for ranks in (2, 4)}
+    def ask(folder):
+        return answers("tests.model.distributed_models", folder)
 
-    return {int(ranks): found for ranks, found in once(tmp_path_factory, "model_ranks", asked).items()}
+    return {int(ranks): each for ranks, each in once(tmp_path_factory, "model_ranks", ask).items()}
 
 
 @pytest.mark.parametrize("name", MODELS)

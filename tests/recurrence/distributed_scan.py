@@ -1,13 +1,11 @@
-"""Run by torchrun: the scan along time across ranks, beside the scan of the whole on every rank."""
+"""Run on every rank: the scan along time across ranks, beside the scan of the whole on every rank."""
 
 from __future__ import annotations
-
-import sys
 
 import torch
 import torch.distributed as dist
 
-from tests.torchrun import told
+from tests.ranks import leave
 from transductor.recurrence import scan
 from transductor.recurrence.sequence_parallel import sequence_parallel_scan
 
@@ -187,8 +185,4 @@ def main(file):
                 label = f"{ranks}-{split}-{name}" + ("" if weigh_final else "-final_unused")
                 found[label] = compared(arguments, sizes, None, weigh_final)
     found["half"], found["overflow"] = half_precision(None), overflow(None)
-    told(file, found)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+    leave(file, found)

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
+from tests.ranks import answers, once
 from tests.recurrence.distributed_scan import SPLITS, problems
-from tests.torchrun import answers, once
 from transductor.checks import VALUE_TOLERANCE
 from transductor.recurrence.sequence_parallel import sequence_parallel_scan
 
-SCRIPT = Path(__file__).with_name("distributed_scan.py")
 # Products of up to 400 rotations in float64: some tens of roundings of 1e-16, relative to the largest entry.
 EXACT = 1e-12
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    def asked(folder):
-        return {ranks: answers(ranks, SCRIPT, folder / f"{ranks}.json") for ranks in (2, 4)}
+    def ask(folder):
+        return answers("tests.recurrence.distributed_scan", folder)
 
-    return {int(ranks): found for ranks, found in once(tmp_path_factory, "scan_ranks", asked).items()}
+    return {int(ranks): each for ranks, each in once(tmp_path_factory, "scan_ranks", ask).items()}
 
 
 @pytest.mark.parametrize("name", problems())

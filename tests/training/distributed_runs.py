@@ -1,4 +1,4 @@
-"""Run by torchrun: training on several ranks; on two of them, in the end, one is killed."""
+"""Run on every rank: training on several ranks; on two of them, in the end, one is killed."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from tests.torchrun import ROOT, finished, once, started
+from tests.ranks import ROOT, finished, forked, once, torchrun
 from tests.training import distributed_runs
 from tests.training.distributed_runs import EVERY, FIRST, KILLED_AT, RUNS, SECOND, TRIED, begun, curve
 from transductor.cli import app
@@ -48,7 +48,7 @@ def found(tmp_path_factory):
 def all_runs(folder):
     """Two ranks, of which one is killed in the end; one process for some steps; four ranks to the end."""
     distributed_runs.words(folder)
-    status, said = finished(started(2, SCRIPT, folder))
+    status, said = finished(torchrun(2, SCRIPT, folder))
     ended = time.time()
     assert (folder / "2.json").exists(), said[-4000:]
     for strategy in STRATEGIES:
@@ -56,8 +56,7 @@ def all_runs(folder):
         assert trainer.step == FIRST
         distributed_runs.stopped_at(trainer, SECOND, folder / strategy)
     answer = {"status": status, "said": said, "seconds": ended - float((folder / "killed_at").read_text())}
-    status, said = finished(started(4, SCRIPT, folder))
-    assert status == 0, said[-4000:]
+    forked("tests.training.distributed_runs", {4: folder})
     each = {ranks: json.loads((folder / f"{ranks}.json").read_text()) for ranks in ("2", "4")}
     return answer | each | {"folder": str(folder)}
 
@@ -162,7 +161,7 @@ TRAIN = ("--task", "parity", "--steps", "5", "--length", "8", *SMALL)
 
 def test_the_command_under_torchrun_is_the_command(tmp_path):
     arguments = ("-m", "transductor", "train", tmp_path / "ranks", *TRAIN, "--distributed", "fsdp2")
-    status, said = finished(started(2, *arguments))
+    status, said = finished(torchrun(2, *arguments))
     assert status == 0, said[-4000:]
     assert said.count("written: ") == 1
     alone = CliRunner().invoke(app, ["train", str(tmp_path / "alone"), *TRAIN])
