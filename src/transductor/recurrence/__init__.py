@@ -8,6 +8,8 @@ from transductor.recurrence.semirings import SEMIRINGS, Semiring
 from transductor.recurrence.sequence_parallel import sequence_parallel_scan
 from transductor.recurrence.shards import Shards, past_along_time
 
+Stretches = Shards  # the former name, which callers may still import
+
 __all__ = [
     "BACKENDS",
     "SEMIRINGS",
@@ -16,6 +18,7 @@ __all__ = [
     "Problem",
     "Semiring",
     "Shards",
+    "Stretches",
     "check_mask",
     "check_offsets",
     "mask_from_lengths",
