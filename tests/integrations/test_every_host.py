@@ -1,4 +1,4 @@
-"""One class of promises, for the native model and for a sidecar on each of the twelve families of hosts.
+"""One class of promises, for the native model and for a sidecar on each of the twelve host models.
 
 Graphs are counted with a backend that runs them as they are: what is compiled from a graph does not change how many
 there are.
@@ -169,8 +169,8 @@ class TestEveryHost:
         assert torch.equal(logits(twin, tokens), logits(model, tokens))
         twin(tokens, labels=tokens).loss.backward()
         assert not gradients(model)
-        found = gradients(twin)
-        assert found.keys() == {name for name, _ in model.named_parameters()}
+        computed = gradients(twin)
+        assert computed.keys() == {name for name, _ in model.named_parameters()}
         for part in (head_of(twin), projections_of(twin)):
             assert all(value.grad.abs().max() > 0 for value in part.parameters())
         before = logits(model, tokens)
@@ -244,16 +244,16 @@ class TestEveryHost:
             model(tokens, cache=object(), use_cache=False)
 
     def test_checkpointed_gradients_are_the_same(self, model, tokens):
-        found = []
+        computed = []
         for each in (model.train(), copy.deepcopy(model).train()):
-            if found:
+            if computed:
                 each.gradient_checkpointing_enable()
             torch.manual_seed(1)  # the same dropout
             each(tokens, labels=tokens, use_cache=False).loss.backward()
-            found.append(gradients(each))
-        assert found[0].keys() == found[1].keys()
-        for name, value in found[0].items():
-            assert torch.equal(value, found[1][name]), name
+            computed.append(gradients(each))
+        assert computed[0].keys() == computed[1].keys()
+        for name, value in computed[0].items():
+            assert torch.equal(value, computed[1][name]), name
 
 
 def lora(kind, **options):
@@ -264,8 +264,8 @@ def lora(kind, **options):
 
 def check_learns_both(adapted, tokens):
     adapted(tokens, labels=tokens, use_cache=False).loss.backward()
-    found = gradients(adapted)
+    computed = gradients(adapted)
     for part in ("lora_B", "rational_head.", "projections"):
-        reached = [name for name in found if part in name and found[name].abs().max() > 0]
+        reached = [name for name in computed if part in name and computed[name].abs().max() > 0]
         assert reached, f"no gradient reaches {part}"
-    assert all("lora" in name or "rational" in name or "injection" in name for name in found)
+    assert all("lora" in name or "rational" in name or "injection" in name for name in computed)

@@ -20,7 +20,7 @@ from transductor.integrations.export import LENGTHS, ExportError, export_onnx, e
 from transductor.model import LSTM, RationalReadout
 from transductor.transitions import FAMILIES, DPLRTransitions
 
-# torch warns itself: of a deprecated test of its own when a program is copied; 2.11 of bytes that nobody writes to.
+# torch warns itself: of a deprecated test of its own when a program is copied; 2.11 of read-only bytes.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
     pytest.mark.filterwarnings("ignore:The given buffer is not writable:UserWarning"),
@@ -115,9 +115,9 @@ class TestOnnx:
 
         def open_file(path):
             session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-            return lambda **given: [
+            return lambda **inputs: [
                 torch.from_numpy(value)
-                for value in session.run(None, {name: value.numpy() for name, value in given.items()})
+                for value in session.run(None, {name: value.numpy() for name, value in inputs.items()})
             ]
 
         return open_file
@@ -152,8 +152,8 @@ class TestOnnx:
             for time in reachable(name, (1, 7, 64, 129)):
                 tokens, index = torch.randint(0, V, (3, time)), torch.arange(time)
                 mask = torch.stack((index >= time // 3, index < time - time // 3, index >= 0))
-                found, exact = run(tokens=tokens, mask=mask)[0], model(tokens, mask=mask)
-                assert_same(found[mask], exact[mask], what=f"{name} at {time}")
+                output, exact = run(tokens=tokens, mask=mask)[0], model(tokens, mask=mask)
+                assert_same(output[mask], exact[mask], what=f"{name} at {time}")
 
     def test_a_compiled_machine_decides_the_same_at_every_length(self, tmp_path, opened):
         model = compile_model(regex("(ab|c)*", "abc"))
@@ -172,8 +172,8 @@ class TestOnnx:
         written = export_onnx(head, tmp_path / "head.onnx", lengths=(1, 7))
         assert written.outputs == ("states",)
         drive = torch.randint(0, V, (2, 50)) if written.inputs == ("tokens",) else torch.randn(2, 50, WIDTH)
-        found = opened(written.path)(**{written.inputs[0]: drive})[0]
-        assert_same(found, head(drive))
+        output = opened(written.path)(**{written.inputs[0]: drive})[0]
+        assert_same(output, head(drive))
 
     @pytest.mark.parametrize(("family", "dim"), [("orthogonal", 5), ("cayley", 1), ("cayley", 2), ("scaled_cayley", 4)])
     def test_rotations_from_features_need_no_solve(self, family, dim, tmp_path):
@@ -326,9 +326,9 @@ class TestCommand:
 
     def test_a_program_from_a_folder(self, saved):
         model, folder, place = saved
-        shown = self.invoke(folder, place / "model.pt2", "--backend", "chunked")
-        assert shown.exit_code == 0, shown.output
-        assert "import transductor before torch.export.load" in shown.output
+        result = self.invoke(folder, place / "model.pt2", "--backend", "chunked")
+        assert result.exit_code == 0, result.output
+        assert "import transductor before torch.export.load" in result.output
         tokens = torch.randint(0, V, (2, 70))
         assert_same(torch.export.load(place / "model.pt2").module()(tokens), model(tokens))
 
@@ -336,10 +336,10 @@ class TestCommand:
         pytest.importorskip("onnxruntime")
         pytest.importorskip("onnxscript")
         _, folder, place = saved
-        shown = self.invoke(folder, place / "model.onnx", "--streaming")
-        assert shown.exit_code == 0, shown.output
+        result = self.invoke(folder, place / "model.onnx", "--streaming")
+        assert result.exit_code == 0, result.output
         for words in ("in:  tokens, state", "out: logits, next_state", "onnxruntime equals torch: holds", "written: "):
-            assert words in shown.output
+            assert words in result.output
 
     @pytest.mark.parametrize(
         ("output", "options", "message"),
@@ -351,12 +351,12 @@ class TestCommand:
     )
     def test_what_does_not_fit_together_is_refused(self, saved, output, options, message):
         _, folder, place = saved
-        shown = self.invoke(folder, place / output, *options)
-        assert shown.exit_code == 2
-        assert message in shown.output
+        result = self.invoke(folder, place / output, *options)
+        assert result.exit_code == 2
+        assert message in result.output
         assert not (place / output).exists()
 
     def test_a_folder_without_a_model_is_refused(self, tmp_path):
-        shown = self.invoke(tmp_path, tmp_path / "model.pt2")
-        assert shown.exit_code == 2
-        assert "config.json cannot be read" in shown.output
+        result = self.invoke(tmp_path, tmp_path / "model.pt2")
+        assert result.exit_code == 2
+        assert "config.json cannot be read" in result.output

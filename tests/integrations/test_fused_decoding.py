@@ -45,7 +45,7 @@ def fused(monkeypatch):
     for module in ("kernels.gpu.decoding", "integrations.huggingface.state_layers"):
         monkeypatch.setattr(f"transductor.{module}.runs_on", lambda device: True)
     calls, plain = [], TokenDecoder.__call__
-    monkeypatch.setattr(TokenDecoder, "__call__", lambda *given: calls.append(1) or plain(*given))
+    monkeypatch.setattr(TokenDecoder, "__call__", lambda *arguments: calls.append(1) or plain(*arguments))
     return calls
 
 
@@ -72,7 +72,7 @@ SUBJECTS = {
     "shared basis": lambda: of_llama(SharedBasisTransitions(state_dim=3, vocab_size=64)),
     "two layers of three": lambda: with_head(tiny_host("gpt2", num_hidden_layers=3), tiny_head(), layers=[0, 2]),
     "bfloat16": lambda: with_sidecar("llama").to(torch.bfloat16),
-} | {family: lambda family=family: with_sidecar(family) for family in HOSTS}
+} | {name: lambda name=name: with_sidecar(name) for name in HOSTS}
 
 
 def built(name):
@@ -137,20 +137,20 @@ def test_generate_is_that_of_plain_steps(name, how, monkeypatch, fused):
     model, tokens = built(name), tokens_of(1, 7)
     options = {"max_new_tokens": 12} | GREEDY | how
     torch.manual_seed(3)
-    found = model.generate(tokens, **options)
+    output = model.generate(tokens, **options)
     assert fused
-    monkeypatch.setattr(sidecar, "fused_terms", lambda *given: None)
+    monkeypatch.setattr(sidecar, "fused_terms", lambda *arguments: None)
     torch.manual_seed(3)
-    assert torch.equal(found, model.generate(tokens, **options))
+    assert torch.equal(output, model.generate(tokens, **options))
 
 
 def test_left_padded_rows():
     model, tokens = built("llama"), tokens_of(2, 12)
     mask = torch.ones_like(tokens)
     mask[0, :4] = 0
-    found = model.generate(tokens, attention_mask=mask, max_new_tokens=15, **GREEDY)
+    output = model.generate(tokens, attention_mask=mask, max_new_tokens=15, **GREEDY)
     alone = model.generate(tokens[:1, 4:], max_new_tokens=15, **GREEDY)
-    assert torch.equal(found[:1, 4:], alone)
+    assert torch.equal(output[:1, 4:], alone)
 
 
 def test_cropped_and_chunked():
@@ -207,19 +207,19 @@ def test_caches_by_turns():
 @pytest.mark.skipif(DEVICE == "cpu", reason="Triton's interpreter knows one thread only")
 def test_threads():
     model, tokens = built("llama"), tokens_of(4, 60)
-    expected, found = logits(model, tokens), {}
+    expected, output = logits(model, tokens), {}
 
     def decode(number):
         row = tokens[number : number + 1]
         cache, parts = begun(model, row[:, :5])
-        found[number] = torch.cat(parts + decoded(model, row[:, 5:], cache), 1)
+        output[number] = torch.cat(parts + decoded(model, row[:, 5:], cache), 1)
 
     threads = [threading.Thread(target=decode, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert_same(torch.cat([found[number] for number in range(4)]), expected)
+    assert_same(torch.cat([output[number] for number in range(4)]), expected)
 
 
 def test_a_copied_cache_goes_its_own_way():
@@ -252,10 +252,10 @@ def test_a_sidecar_that_changes_in_the_middle(how, fused):
             one.injection.projections.weight = torch.nn.Parameter(one.injection.projections.weight * 2)
         else:
             one.token_classes = 1 - one.token_classes
-    found = decoded(model, tokens[:, 12:], cache)
-    sidecar_of(twin).injection.projections.register_forward_pre_hook(lambda *given: None)  # plain operations
+    output = decoded(model, tokens[:, 12:], cache)
+    sidecar_of(twin).injection.projections.register_forward_pre_hook(lambda *arguments: None)  # plain operations
     assert len(fused) == 6
-    assert_same(torch.cat(found, 1), torch.cat(decoded(twin, tokens[:, 12:], other), 1))
+    assert_same(torch.cat(output, 1), torch.cat(decoded(twin, tokens[:, 12:], other), 1))
     assert len(fused) == 6
 
 
@@ -278,7 +278,7 @@ def test_another_sidecar_in_the_middle():
     decoded(model, tokens[:, 9:12], cache)
     first = detach(model)
     attach(model, tiny_head().to(DEVICE))  # projections are zero
-    found = decoded(model, tokens[:, 12:14], cache)
+    output = decoded(model, tokens[:, 12:14], cache)
     detach(model)
     install(host_of(model), first)
     decoded(model, tokens[:, 14:17], cache)
@@ -287,7 +287,7 @@ def test_another_sidecar_in_the_middle():
     assert_same(kept[:, 0, :12], first.rational_head(tokens[:, :12]).detach())
     detach(model)
     cache.crop(-5)
-    assert_same(torch.cat(found, 1), torch.cat(decoded(model, tokens[:, 12:14], cache), 1))
+    assert_same(torch.cat(output, 1), torch.cat(decoded(model, tokens[:, 12:14], cache), 1))
 
 
 def test_a_cache_that_begins_again():
@@ -326,7 +326,7 @@ def test_a_wider_sidecar_in_the_middle_is_no_crash():
 
 def test_a_hook_on_the_sidecar_is_called(fused):
     model, tokens, calls = built("llama"), tokens_of(1, 12), []
-    sidecar_of(model).register_forward_pre_hook(lambda *given: calls.append(1))
+    sidecar_of(model).register_forward_pre_hook(lambda *arguments: calls.append(1))
     cache, _ = begun(model, tokens[:, :9])
     decoded(model, tokens[:, 9:], cache)
     assert (len(calls), len(fused)) == (4, 2)
@@ -347,7 +347,7 @@ class TestWhoIsNotFused:
         """A hook is called at every token."""
         model, calls = built("llama"), []
         projections = sidecar_of(model).injection.projections
-        handle = projections.register_forward_pre_hook(lambda *given: calls.append(1))
+        handle = projections.register_forward_pre_hook(lambda *arguments: calls.append(1))
         self.decoding(model)
         assert len(calls) == 5  # a prompt, three tokens, the parallel pass
         assert not fused

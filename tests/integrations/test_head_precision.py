@@ -38,7 +38,9 @@ class Watch:
         self.head = model.base_model.core.rational_head
         self.exact = copy.deepcopy(self.head).double()
         self.seen = []
-        self.hook = self.head.register_forward_hook(lambda module, given, states: self.seen.append((given[0], states)))
+        self.hook = self.head.register_forward_hook(
+            lambda module, inputs, states: self.seen.append((inputs[0], states))
+        )
 
     def error(self):
         ((tokens, states),) = self.seen

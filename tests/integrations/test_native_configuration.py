@@ -74,7 +74,7 @@ def test_it_survives_its_file(settings, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"hidden_sise": 3}, "has no 'hidden_sise'; use hidden_size"),
         ({"max_position_embeddings": 3}, "use positions=LearnedPositions"),
@@ -96,8 +96,8 @@ def test_it_survives_its_file(settings, tmp_path):
         ({"vocab_size": 0}, "vocab_size must be a positive integer"),
     ],
 )
-def test_a_mistake_is_named(settings, said):
-    with pytest.raises(ValueError, match=said):
+def test_a_mistake_is_named(settings, message):
+    with pytest.raises(ValueError, match=message):
         tiny_config(**settings)
 
 

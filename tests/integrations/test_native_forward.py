@@ -138,10 +138,10 @@ def test_padding_changes_nothing(pair, side):
 def test_packed_documents_are_separate(pair, how):
     _, native, tokens, wanted = pair
     places = {"position_ids": torch.arange(TIME).repeat(2)[None], "cu_seq_lens_q": torch.tensor([0, TIME, 2 * TIME])}
-    given = places if how == "both" else {how: places[how]}
-    output = native(tokens.reshape(1, -1), **given)
+    arguments = places if how == "both" else {how: places[how]}
+    output = native(tokens.reshape(1, -1), **arguments)
     close(output.logits.view_as(wanted), wanted)
-    assert output.past_key_values is None  # nobody may go on from several documents
+    assert output.past_key_values is None  # packed documents cannot be continued
 
 
 def test_the_flattening_collator_packs():
@@ -272,7 +272,7 @@ def test_the_three_kinds_of_labels(problem, labels):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ({"inputs_embeds": torch.zeros(1, 3, 32)}, "give input_ids and not inputs_embeds"),
         ({}, "give input_ids"),
@@ -287,9 +287,9 @@ def test_the_three_kinds_of_labels(problem, labels):
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused(given, said):
-    with pytest.raises(ValueError, match=said):
-        tiny_native()(**given)
+def test_what_cannot_be_meant_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        tiny_native()(**arguments)
 
 
 def test_a_token_outside_the_vocabulary_is_named():

@@ -161,8 +161,8 @@ def test_tokens_and_texts_are_classified_by_pipelines(words, tmp_path):
     RationalTransductorForSequenceClassification(config).save_pretrained(tmp_path / "texts")
     for folder in ("tokens", "texts"):
         words.save_pretrained(tmp_path / folder)
-    found = pipeline("token-classification", model=str(tmp_path / "tokens"), device="cpu")("abc")
-    assert [entry["entity"].startswith("LABEL_") for entry in found] == [True] * 3
+    entries = pipeline("token-classification", model=str(tmp_path / "tokens"), device="cpu")("abc")
+    assert [entry["entity"].startswith("LABEL_") for entry in entries] == [True] * 3
     judge = pipeline("text-classification", model=str(tmp_path / "texts"), device="cpu")
     texts = ["ab", "a longer one"]
     for text, result in zip(texts, judge(texts, batch_size=2), strict=True):

@@ -128,12 +128,12 @@ def test_one_graph_serves_ten_lengths(settings, packed):
             loss = compiled(tokens, labels=tokens, use_cache=False, **places).loss
             model.zero_grad()
             loss.backward()
-            found = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+            computed = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
             model.zero_grad()
             wanted = model(tokens, labels=tokens, use_cache=False, **places).loss
             wanted.backward()
             torch.testing.assert_close(loss, wanted, atol=1e-5, rtol=1e-5)
-            for got, parameter in zip(found, model.parameters(), strict=True):
+            for got, parameter in zip(computed, model.parameters(), strict=True):
                 torch.testing.assert_close(got, parameter.grad, atol=1e-5, rtol=1e-3)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 

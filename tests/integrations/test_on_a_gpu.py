@@ -28,7 +28,7 @@ GREEDY = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0, "eos_toke
 
 
 SUBJECTS = {"native": lambda: tiny_native(vocab_size=64), "embeddings": lambda: by_embeddings("gpt2")} | {
-    family: lambda family=family: with_sidecar(family) for family in HOSTS
+    name: lambda name=name: with_sidecar(name) for name in HOSTS
 }
 
 
@@ -64,8 +64,8 @@ def test_a_captured_graph_follows_new_parameters(name):
 def test_a_cache_that_offloads_its_layers(name, cache):
     """They come and go between the devices; the states stay."""
     model, tokens = SUBJECTS[name]().cuda(), some_tokens(2, 9).cuda()
-    found = model.generate(tokens, cache_implementation=cache, **GREEDY)
-    assert torch.equal(found, model.generate(tokens, **GREEDY))
+    output = model.generate(tokens, cache_implementation=cache, **GREEDY)
+    assert torch.equal(output, model.generate(tokens, **GREEDY))
 
 
 def test_a_new_cache_finds_its_own_way():
@@ -97,7 +97,7 @@ def test_states_keep_their_precision(family, how, tmp_path):
         model.to(torch.bfloat16)
     model.cuda()
     seen = []
-    model.base_model.core.rational_head.register_forward_hook(lambda module, given, states: seen.append(states))
+    model.base_model.core.rational_head.register_forward_hook(lambda module, inputs, states: seen.append(states))
     tokens = some_tokens(1, 8192)
     with torch.no_grad(), torch.autocast("cuda", torch.bfloat16, enabled=how == "autocast"):
         model(tokens.cuda(), use_cache=False)

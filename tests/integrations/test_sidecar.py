@@ -94,11 +94,11 @@ class TestAttaching:
         with pytest.raises(ValueError, match="layers must be"):
             attach(tiny_host("gpt2"), tiny_head(), layers)
 
-    @pytest.mark.parametrize("family", ["bloom", "falcon"])
-    def test_hosts_without_a_way_in_are_refused(self, family):
+    @pytest.mark.parametrize("model_type", ["bloom", "falcon"])
+    def test_hosts_without_a_way_in_are_refused(self, model_type):
         settings = {"vocab_size": 64, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 1}
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **settings))
-        with pytest.raises(UnsupportedHost, match=f"'{family}' does not hand keyword arguments on.*gpt2, llama"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **settings))
+        with pytest.raises(UnsupportedHost, match=f"'{model_type}' does not hand keyword arguments on.*gpt2, llama"):
             attach(model, tiny_head())
 
     def test_strangers_are_refused(self):
@@ -122,9 +122,9 @@ class TestAttaching:
                 act(tiny_host("gpt2"))
 
 
-@pytest.mark.parametrize("family", HOSTS)
-def test_detaching_leaves_no_trace(family):
-    model, tokens = tiny_host(family), some_tokens(2, 9)
+@pytest.mark.parametrize("model_type", HOSTS)
+def test_detaching_leaves_no_trace(model_type):
+    model, tokens = tiny_host(model_type), some_tokens(2, 9)
     logits(model, tokens, output_hidden_states=True)  # hooks of the library's own are there from now on
 
     def look():
@@ -149,12 +149,12 @@ def test_detaching_leaves_no_trace(family):
     assert torch.equal(static, model.generate(tokens, max_new_tokens=4, do_sample=False, pad_token_id=0))
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama", "opt", "gpt_neox"])
+@pytest.mark.parametrize("model_type", ["gpt2", "llama", "opt", "gpt_neox"])
 @pytest.mark.parametrize("automodel", [AutoModel, AutoModelForSequenceClassification, AutoModelForTokenClassification])
-def test_every_task(family, automodel):
-    if family == "opt" and automodel is AutoModelForTokenClassification:
+def test_every_task(model_type, automodel):
+    if model_type == "opt" and automodel is AutoModelForTokenClassification:
         pytest.skip("transformers has no such model")
-    model, tokens = tiny_host(family, automodel), some_tokens(1, 9)
+    model, tokens = tiny_host(model_type, automodel), some_tokens(1, 9)
     with torch.no_grad():
         before = model(tokens)[0]
         attach(model, tiny_head())
@@ -273,10 +273,10 @@ def test_other_heads(build):
 class TestFeatures:
     """A head that reads the host's input embeddings."""
 
-    @pytest.mark.parametrize("family", ["gpt2", "gemma2", "opt"])  # plain; scaled; projected afterwards
-    def test_tokens_and_their_embeddings_are_one(self, family):
-        options = {"word_embed_proj_dim": 16} if family == "opt" else {}
-        model, tokens = tiny_host(family, **options), some_tokens(2, 9)
+    @pytest.mark.parametrize("model_type", ["gpt2", "gemma2", "opt"])  # plain; scaled; projected afterwards
+    def test_tokens_and_their_embeddings_are_one(self, model_type):
+        options = {"word_embed_proj_dim": 16} if model_type == "opt" else {}
+        model, tokens = tiny_host(model_type, **options), some_tokens(2, 9)
         bare = logits(model, tokens)
         sidecar = attach(model, head_for(model, state_dim=5))
         assert torch.equal(logits(model, tokens), bare)
@@ -320,11 +320,11 @@ class TestFrozen:
         assert_same(in_steps(model, tokens), logits(model, tokens))
 
     def test_nobody_can_train_it(self):
-        given = parity_head()
+        frozen_head = parity_head()
         model = tiny_host("gpt2")
-        sidecar = attach(model, given, token_classes=parity_classes())
+        sidecar = attach(model, frozen_head, token_classes=parity_classes())
         assert [name for name, _ in sidecar.named_parameters()] == ["injection.projections.weight"]
-        assert list(given.parameters())  # the head that was given is as it was
+        assert list(frozen_head.parameters())  # the original head is unchanged
         adapted = peft.get_peft_model(
             model,
             peft.LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True, modules_to_save=["rational_sidecar"]),
@@ -356,9 +356,9 @@ class TestPrecision:
         with torch.no_grad():
             cache = model(tokens, use_cache=True).past_key_values
             expected = copy.deepcopy(sidecar.rational_head).double()(tokens)
-        found = cache.layers[-1].keys[:, 0]
-        assert found.dtype == torch.float32
-        assert_same(found, expected.float())
+        computed = cache.layers[-1].keys[:, 0]
+        assert computed.dtype == torch.float32
+        assert_same(computed, expected.float())
 
     def test_moving_afterwards_keeps_the_head(self):
         model = with_sidecar("gpt2").to(torch.bfloat16)
@@ -368,9 +368,9 @@ class TestPrecision:
     def test_autocast(self):
         model, tokens = with_sidecar("gpt2"), some_tokens(2, 9)
         with torch.autocast("cpu", torch.bfloat16):
-            found, stepped = logits(model, tokens), in_steps(model, tokens)
-        assert_same(found, logits(model, tokens).bfloat16(), dtype=torch.bfloat16)
-        assert_same(stepped, found, dtype=torch.bfloat16)
+            computed, stepped = logits(model, tokens), in_steps(model, tokens)
+        assert_same(computed, logits(model, tokens).bfloat16(), dtype=torch.bfloat16)
+        assert_same(stepped, computed, dtype=torch.bfloat16)
 
     def test_a_term_follows_the_stream_to_its_device(self):
         inject = DeepInjection(3, 4, 2).into(torch.randn(1, 5, 3))

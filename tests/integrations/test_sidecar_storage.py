@@ -39,17 +39,17 @@ class TestStorage:
         assert files[".safetensors"].stat().st_size < 4 * numbers + 1000
 
     @pytest.mark.parametrize(
-        ("family", "options", "message"),
+        ("model_type", "options", "message"),
         [
             ("llama", {"vocab_size": 65}, "vocab_size 64; this one has .*vocab_size 65"),
             ("llama", {"hidden_size": 64}, "width 32.*; this one has .*width 64"),
             ("llama", {"num_hidden_layers": 3}, "layers 2.*; this one has .*layers 3"),
-            ("qwen2", {}, "family llama.*; this one has family qwen2"),
+            ("qwen2", {}, "model_type llama.*; this one has model_type qwen2"),
         ],
     )
-    def test_another_host_is_refused(self, tmp_path, family, options, message):
+    def test_another_host_is_refused(self, tmp_path, model_type, options, message):
         save_sidecar(with_sidecar("llama"), tmp_path)
-        other = tiny_host(family, **options)
+        other = tiny_host(model_type, **options)
         with pytest.raises(CheckpointError, match=message):
             load_sidecar(other, tmp_path)
         with pytest.raises(ValueError, match="no sidecar"):

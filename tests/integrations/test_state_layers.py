@@ -33,7 +33,7 @@ def decoded(model, tokens, cache, prompt=4):
 
 
 def grown(rows=2, prompt=2, single=5):
-    """A layer that was given ``prompt`` states at once and ``single`` one by one, and all of them."""
+    """A layer that got ``prompt`` states at once and ``single`` one by one, and all of them."""
     states = torch.randn(rows, prompt + single, DIM)
     layer = StateLayer()
     layer.append(states[:, :prompt])
@@ -153,9 +153,9 @@ class TestStatic:
         assert torch.equal(layer.keys, kept[[1, 1]])
         assert layer.keys.data_ptr() == place
 
-    @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2"])
-    def test_longer_than_a_window(self, family):
-        model, tokens = with_sidecar(family), some_tokens(2, 30)
+    @pytest.mark.parametrize("model_type", ["llama", "mistral", "gemma2"])
+    def test_longer_than_a_window(self, model_type):
+        model, tokens = with_sidecar(model_type), some_tokens(2, 30)
         cache = StaticCache(config=model.config, max_cache_len=30)
         assert_same(decoded(model, tokens, cache), logits(model, tokens))
 
@@ -218,9 +218,9 @@ def offloading(cache, monkeypatch):
     def watch(layer):
         update = layer.update
 
-        def updated(*given, **options):
+        def updated(*arguments, **options):
             assert layer not in away
-            return update(*given, **options)
+            return update(*arguments, **options)
 
         layer.update = updated
         layer.offload = lambda: away.add(layer) or come_and_gone.append(layer)
@@ -260,7 +260,7 @@ def test_beside_quantised_layers_states_are_exact(name):
     head = model.base_model.core.rational_head if name == "native" else sidecar_of(model).rational_head
     tokens = some_tokens(2, 20)
     cache = Cache(layers=[RoundedLayer(residual_length=4) for _ in range(2)])
-    found = decoded(model, tokens, cache)
+    output = decoded(model, tokens, cache)
     assert_same(cache.layers[-1].keys[:, 0], head(tokens).detach())
-    error = (found - logits(model, tokens)).abs().max()
+    error = (output - logits(model, tokens)).abs().max()
     assert 0 < error < 0.05  # of the attention

@@ -105,9 +105,9 @@ def test_the_language_is_that_of_re(make, pattern):
         state = states(compiled, tokenizer, text)
         assert state.sum() == 1
         assert state.max() == 1  # one-hot, not merely close
-        found = bool(compiled.accepting[state.argmax()])
-        assert found == bool(re.fullmatch(pattern, text)), text
-        verdicts.add(found)
+        accepted = bool(compiled.accepting[state.argmax()])
+        assert accepted == bool(re.fullmatch(pattern, text)), text
+        verdicts.add(accepted)
     assert verdicts == {True, False}
 
 

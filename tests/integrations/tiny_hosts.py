@@ -44,9 +44,9 @@ SETTINGS: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def tiny_host(family: str, automodel: Any = AutoModelForCausalLM, **overrides: Any) -> PreTrainedModel:
+def tiny_host(model_type: str, automodel: Any = AutoModelForCausalLM, **overrides: Any) -> PreTrainedModel:
     """Two layers, 32 wide, without a sidecar; in eval mode."""
-    return automodel.from_config(AutoConfig.for_model(family, **{**SETTINGS[family], **overrides})).eval()
+    return automodel.from_config(AutoConfig.for_model(model_type, **{**SETTINGS[model_type], **overrides})).eval()
 
 
 def tiny_head(vocab_size: int = VOCABULARY) -> RationalHead:
@@ -59,9 +59,9 @@ def enlivened(projections: nn.Linear) -> None:
     nn.init.normal_(projections.weight, std=0.3)
 
 
-def with_sidecar(family: str, **overrides: Any) -> PreTrainedModel:
+def with_sidecar(model_type: str, **overrides: Any) -> PreTrainedModel:
     """A tiny host whose sidecar matters."""
-    return with_head(tiny_host(family, **overrides), tiny_head())
+    return with_head(tiny_host(model_type, **overrides), tiny_head())
 
 
 def with_head(model: PreTrainedModel, head: RationalHead, **options: Any) -> PreTrainedModel:
@@ -70,9 +70,9 @@ def with_head(model: PreTrainedModel, head: RationalHead, **options: Any) -> Pre
     return model
 
 
-def by_embeddings(family: str) -> PreTrainedModel:
+def by_embeddings(model_type: str) -> PreTrainedModel:
     """A tiny host whose sidecar matters and reads its embeddings."""
-    model = tiny_host(family)
+    model = tiny_host(model_type)
     return with_head(model, head_for(model, state_dim=6))
 
 

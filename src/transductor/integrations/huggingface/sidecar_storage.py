@@ -87,4 +87,6 @@ def _description(host: Host) -> dict[str, Any]:
 
 
 def _listed(host: Any) -> str:
-    return ", ".join(f"{key} {value}" for key, value in host.items()) if isinstance(host, dict) else repr(host)
+    if not isinstance(host, dict):
+        return repr(host)
+    return ", ".join(f"{'model_type' if key == 'family' else key} {value}" for key, value in host.items())
