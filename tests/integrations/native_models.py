@@ -1,4 +1,4 @@
-"""Small native models, all of one making, for every test that needs one."""
+"""Builds small native models for the tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ VOCABULARY = 19
 
 
 def tiny_config(**overrides: Any) -> RationalTransductorConfig:
-    """Two layers, 32 wide, D = 6; token 0 is padding, 1 begins a text, 2 ends one."""
+    """Return a configuration with two layers, width 32 and D = 6; token 0 is padding, 1 begins a text, 2 ends one."""
     settings: dict[str, Any] = {
         "vocab_size": VOCABULARY,
         "hidden_size": 32,
@@ -28,10 +28,10 @@ def tiny_config(**overrides: Any) -> RationalTransductorConfig:
 
 
 def tiny_native(**overrides: Any) -> RationalTransductorForCausalLM:
-    """A language model in eval mode."""
+    """Return a language model in eval mode."""
     return RationalTransductorForCausalLM(tiny_config(**overrides)).eval()
 
 
 def some_tokens(rows: int, time: int, vocab_size: int = VOCABULARY) -> torch.Tensor:
-    """Tokens ``(B, T)`` without special ones."""
+    """Return tokens ``(B, T)`` without special ones."""
     return torch.randint(3, vocab_size, (rows, time))

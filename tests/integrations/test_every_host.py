@@ -1,4 +1,4 @@
-"""One class of promises, for the native model and for a sidecar on each of the twelve host models.
+"""The same tests for the native model and for a sidecar on each of the twelve host models.
 
 Graphs are counted with a backend that runs them as they are: what is compiled from a graph does not change how many
 there are.
@@ -56,7 +56,7 @@ def kind(request):
 
 @pytest.fixture
 def model(kind):
-    """With states that matter: see ``test_the_states_matter``."""
+    """Return a model whose states change the output: see ``test_the_states_matter``."""
     if kind != NATIVE:
         return tiny_hosts.with_sidecar(kind)
     native = native_models.tiny_native()
@@ -128,7 +128,7 @@ class TestEveryHost:
         assert torch.equal(generated(model, tokens, cache_implementation="static"), generated(model, tokens))
 
     def test_a_cache_goes_on_in_the_next_turn(self, model, tokens):
-        """As in a conversation: what was generated, then something new."""
+        """A conversation: the next call has the generated tokens and new ones."""
         text, cache = tokens[:1], None
         for new in tokens[1:].split(5, 1):
             text = torch.cat((text, new), 1)
@@ -226,7 +226,7 @@ class TestEveryHost:
     @pytest.mark.filterwarnings("ignore:.*different than your model's device")  # meta, says transformers 5.17
     @pytest.mark.parametrize("options", [{}, {"preload_module_classes": ["RationalHead"]}], ids=["each", "together"])
     def test_offloaded_weights_of_a_head_come_together(self, model, tokens, options):
-        """By Accelerate, which brings the weights of each module when it is called, and takes them away again."""
+        """Accelerate loads the weights of each module when it is called, and offloads them again."""
         accelerate = pytest.importorskip("accelerate")
         expected, text = logits(model, tokens), generated(model, tokens)
         away = accelerate.cpu_offload(model, execution_device=torch.device("cpu"), **options)

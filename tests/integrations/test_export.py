@@ -1,4 +1,4 @@
-"""Exported models equal the model at every length and batch size, from one file; what has no form is refused."""
+"""An exported model equals the model at every length and batch size; what cannot be exported is refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from transductor.integrations.export import LENGTHS, ExportError, export_onnx, e
 from transductor.model import LSTM, RationalReadout
 from transductor.transitions import FAMILIES, DPLRTransitions
 
-# torch warns itself: of a deprecated test of its own when a program is copied; 2.11 of read-only bytes.
+# torch warns about its own code: a deprecated check when a program is copied, and in 2.11 read-only bytes.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
     pytest.mark.filterwarnings("ignore:The given buffer is not writable:UserWarning"),
@@ -31,13 +31,13 @@ SLOW = [name for name in MODELS if "lstm" not in name]
 
 
 def some(*names):
-    """These, and all the others where there is time."""
+    """Return these names, and all the others marked slow."""
     return [pytest.param(name, marks=() if name in names else pytest.mark.slow) for name in SLOW]
 
 
 @pytest.fixture(autouse=True)
 def repeatable():
-    """Traced graphs are compared with eager ones; torch's own determinism switch has no part in it."""
+    """Fix the random numbers without torch's determinism switch, which would change the traced graphs."""
     torch.manual_seed(0)
 
 
@@ -57,7 +57,7 @@ class TestPrograms:
             for time in reachable(name, TEN):
                 for rows in (1, 4):
                     tokens = torch.randint(0, V, (rows, time))
-                    # The baseline's own backend is the loop, which no graph holds: rounding differs there.
+                    # The baseline uses the plain loop, which cannot be traced: its rounding differs.
                     compare = assert_same if name == "linear-rnn" else torch.testing.assert_close
                     exact = {} if name == "linear-rnn" else {"rtol": 0, "atol": 0}
                     compare(program(tokens), model(tokens), **exact)
@@ -110,7 +110,7 @@ class TestOnnx:
 
     @pytest.fixture
     def opened(self):
-        """A file as a function of tensors by name."""
+        """Return a function that opens a file as a function of named tensors."""
         import onnxruntime
 
         def open_file(path):
@@ -177,7 +177,7 @@ class TestOnnx:
 
     @pytest.mark.parametrize(("family", "dim"), [("orthogonal", 5), ("cayley", 1), ("cayley", 2), ("scaled_cayley", 4)])
     def test_rotations_from_features_need_no_solve(self, family, dim, tmp_path):
-        """ONNX has none: the Cayley map is an elimination there."""
+        """ONNX cannot solve linear systems: there the Cayley map is an elimination."""
         head = RationalHead(FAMILIES[family](feature_dim=6, state_dim=dim))
         with torch.no_grad():
             head.transitions.source.projection.weight.mul_(100)  # far from the identity

@@ -1,4 +1,4 @@
-"""Decoded tokens of a sidecar by one kernel: the numbers of plain steps, whatever happens to cache and model.
+"""Decoding with one kernel gives the same numbers as plain steps, whatever happens to cache and model.
 
 Without a GPU the kernel is run by Triton's interpreter.
 """
@@ -41,7 +41,7 @@ GREEDY = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
 
 @pytest.fixture(autouse=True)
 def fused(monkeypatch):
-    """How many tokens were decoded by the kernel."""
+    """Count the tokens that the kernel decodes, by one entry each."""
     for module in ("kernels.gpu.decoding", "integrations.huggingface.state_layers"):
         monkeypatch.setattr(f"transductor.{module}.runs_on", lambda device: True)
     calls, plain = [], TokenDecoder.__call__
@@ -84,7 +84,7 @@ def tokens_of(rows, time):
 
 
 def begun(model, tokens):
-    """A cache, and the logits of its prompt."""
+    """Return a cache, and the logits of its prompt."""
     cache = DynamicCache(config=model.config)
     return cache, [called(model, tokens, cache)]
 
@@ -104,7 +104,7 @@ def test_decoding_is_the_parallel_pass(name, fused):
     cache, parts = begun(model, tokens[:, :9])
     parts += decoded(model, tokens[:, 9:], cache)
     assert_same(torch.cat(parts, 1), logits(model, tokens))
-    assert len(fused) == 14  # the first is taken by the head, which finds out how
+    assert len(fused) == 14  # the head itself takes the first step and prepares the kernel
     assert parts[0].dtype == parts[-1].dtype
 
 
@@ -154,7 +154,7 @@ def test_left_padded_rows():
 
 
 def test_cropped_and_chunked():
-    """As assisted decoding does: some tokens at once, some of them taken back."""
+    """Assisted decoding reads some tokens at once and takes some of them back."""
     model, tokens = built("llama"), tokens_of(2, 40)
     cache, parts = begun(model, tokens[:, :9])
     parts += decoded(model, tokens[:, 9:14], cache)
@@ -167,7 +167,7 @@ def test_cropped_and_chunked():
 
 @pytest.mark.filterwarnings("ignore:.*autocast")
 def test_plain_steps_between():
-    """With gradient, or under autocast, a step is taken the plain way."""
+    """With gradient, or under autocast, the kernel is not used."""
     model, tokens = built("llama"), tokens_of(2, 30)
     cache, parts = begun(model, tokens[:, :9])
     parts += decoded(model, tokens[:, 9:12], cache)
@@ -223,7 +223,7 @@ def test_threads():
 
 
 def test_a_copied_cache_goes_its_own_way():
-    """A prompt that is computed once, and continued twice."""
+    """A prompt is computed once and continued twice."""
     model, tokens = built("llama"), tokens_of(2, 20)
     other = tokens.clone()
     other[:, 12:] = tokens_of(2, 8)
@@ -239,7 +239,7 @@ def test_a_copied_cache_goes_its_own_way():
 
 @pytest.mark.parametrize("how", ["dtype", "weights", "classes"])
 def test_a_sidecar_that_changes_in_the_middle(how, fused):
-    """Projections converted or replaced, other letters: each token is decoded by what there is when it comes."""
+    """Projections may be converted or replaced, and letters may change: each token uses the current ones."""
     model, tokens = built("classes"), tokens_of(1, 16)
     cache, _ = begun(model, tokens[:, :9])
     decoded(model, tokens[:, 9:12], cache)
@@ -272,7 +272,7 @@ def test_a_new_cache_has_the_parameters_of_its_beginning(name):
 
 
 def test_another_sidecar_in_the_middle():
-    """States of one head are no states of another; but nothing may be added that no sidecar says, nor a state lost."""
+    """Another head does not fit the old states, but no term of the old sidecar may be added and no state lost."""
     model, tokens = built("llama"), tokens_of(1, 20)
     cache, _ = begun(model, tokens[:, :9])
     decoded(model, tokens[:, 9:12], cache)
@@ -314,7 +314,7 @@ def test_inference_mode_and_back(first):
 
 
 def test_a_wider_sidecar_in_the_middle_is_no_crash():
-    """Its projections do not fit the states of the cache: said by torch, and never read past the end."""
+    """Its projections do not fit the states of the cache: torch raises, and the kernel does not read past the end."""
     model, tokens = built("llama"), tokens_of(1, 20)
     cache, _ = begun(model, tokens[:, :9])
     decoded(model, tokens[:, 9:12], cache)
@@ -356,7 +356,7 @@ class TestWhoIsNotFused:
         assert len(fused) == 2
 
     def test_whose_projections_are_replaced(self, fused):
-        """As Accelerate does, to have them where they are needed."""
+        """Accelerate does this to load the weights where they are needed."""
         accelerate = pytest.importorskip("accelerate.hooks")
         model = built("llama")
         accelerate.add_hook_to_module(sidecar_of(model).injection.projections, accelerate.ModelHook())
@@ -375,5 +375,5 @@ class TestWhoIsNotFused:
         monkeypatch.setattr(state_layers, "_LARGEST_TABLE", 1)
         self.decoding(built("permutations"))
         assert not fused
-        self.decoding(built("llama"))  # its matrices are at hand
+        self.decoding(built("llama"))  # its matrices are computed already
         assert fused

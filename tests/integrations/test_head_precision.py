@@ -32,7 +32,7 @@ def model(request):
 
 
 class Watch:
-    """What the head of a model shows, and how far that is from float64, relative to the largest state."""
+    """Records a head's output, and its distance from float64 relative to the largest state."""
 
     def __init__(self, model):
         self.head = model.base_model.core.rational_head
@@ -80,7 +80,7 @@ def test_loaded_in_bfloat16(model, tmp_path):
 
 @torch.no_grad()
 def test_decoded_in_bfloat16(model):
-    """Through the cache, too: its states are not those of the stream's precision."""
+    """States in the cache do not have the stream's precision either."""
     exact = copy.deepcopy(model.model.core.rational_head).double()
     model.to(torch.bfloat16)
     tokens = some_tokens(1, TIME)

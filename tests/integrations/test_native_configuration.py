@@ -1,4 +1,4 @@
-"""The configuration: easy defaults, plain JSON, and no flag that is silently ignored."""
+"""The configuration has sensible defaults, is plain JSON, and ignores no setting silently."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_vocabulary_and_a_state_are_enough():
 
 
 def test_a_large_vocabulary_gets_a_family_that_fits():
-    """25 million numbers would be those of 50 257 orthogonal matrices with D = 32; reflections need a quarter."""
+    """50 257 orthogonal matrices with D = 32 would take 25 million parameters; reflections take a quarter."""
     config = RationalTransductorConfig(vocab_size=50_257)
     assert config.head["transitions"]["family"] == "householder"
 

@@ -1,4 +1,4 @@
-"""Files: what is saved is what is loaded, in every precision; what is missing starts as our constructors start it."""
+"""What is saved is what is loaded, in every precision; missing weights start as our constructors start them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def every_head():
 
 @pytest.mark.parametrize("make", list(every_head()))
 def test_every_head_comes_back_bit_for_bit(make, tmp_path):
-    """Also the buffers that no file holds: a model is loaded without numbers first, and then filled."""
+    """This includes buffers that no file holds, because a model is first built without numbers and then filled."""
     model, tokens = tiny_native(head=make()), some_tokens(2, 9)
     model.save_pretrained(tmp_path)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
@@ -134,7 +134,7 @@ FRESH = {
 
 @pytest.mark.parametrize("name", FRESH)
 def test_what_a_file_lacks_starts_as_our_constructors_start_it(name, tmp_path):
-    """Not as normal noise of deviation 0.02: there a rotation would start at the identity, a basis at nothing."""
+    """Normal noise of deviation 0.02 would start a rotation at the identity and a basis near zero."""
     settings = {"head": FRESH[name](), "positions": "learned"}
     model = tiny_native(**settings)
     model.save_pretrained(tmp_path)
@@ -152,7 +152,7 @@ def test_what_a_file_lacks_starts_as_our_constructors_start_it(name, tmp_path):
     for key, value in loaded.state_dict().items():
         if key in kept or not value.is_floating_point():
             continue
-        # Of twenty fresh starts the deviations and means bound those of another one, with room for chance.
+        # The deviations and means of twenty new heads bound those of another one, with some margin.
         deviations = torch.stack([fresh[key].std(correction=0) for fresh in many])
         means = torch.stack([fresh[key].mean() for fresh in many])
         room = 3 * (deviations.max() - deviations.min()) + 1e-6

@@ -1,4 +1,4 @@
-"""The native model computes what the core computes: alone, padded, packed, from a cache; and reports as models do."""
+"""The native model computes what the plain model computes: alone, padded, packed and from a cache."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ HEADS = ("lookback", "universal", "random", "block_sparse", "butterfly")
 INJECTIONS = ("deep", "input", "none")
 SCHEMES = (NoPositions(), LearnedPositions(64), SinusoidalPositions(), RotaryPositions(), RelativePositions(8, 16))
 KINDS = (FullAttention(), SlidingWindow(5), NoAttention())
-# Every scheme with every kind of attention; heads and injections take turns.
+# Every scheme with every kind of attention; heads and injections alternate.
 CASES = [
     pytest.param(
         (positions, attention, HEADS[number % 5], INJECTIONS[number % 3]),
@@ -72,7 +72,7 @@ CASES = [
 
 @pytest.fixture(params=CASES)
 def pair(request):
-    """The core's model, its Hugging Face twin, tokens, and the core's logits."""
+    """Return a plain model, its Hugging Face twin, tokens, and the plain model's logits."""
     positions, attention, head, injection = request.param
     backbone = BackboneConfig(
         vocab_size=VOCABULARY, width=32, layers=2, attention_heads=4, positions=positions, attention=attention
@@ -94,7 +94,7 @@ def close(left, right):
 
 
 def test_logits_are_those_of_the_core(pair):
-    """Bit for bit, unless the kernel is another one: the core cuts a window into blocks, Hugging Face masks it.
+    """They are equal bit for bit, unless the kernels differ: we cut a window into blocks, Hugging Face masks it.
 
     (In training the core has a kernel of its own; here there are no gradients.)
     """
@@ -157,7 +157,7 @@ def test_the_flattening_collator_packs():
 
 
 def test_a_reset_cache_starts_from_the_initial_state():
-    """Zero is absorbing: a state that was zeroed would stay so."""
+    """A state that was set to zero would stay zero."""
     model, tokens = tiny_native(), some_tokens(2, 9)
     for cache in (StaticCache(config=model.config, max_cache_len=9), DynamicCache(config=model.config)):
         first = model(tokens, past_key_values=cache).logits
@@ -168,7 +168,7 @@ def test_a_reset_cache_starts_from_the_initial_state():
 
 
 def test_the_state_of_every_cached_token_is_kept():
-    """So the past can be cut anywhere; the state used is the one that was there, not the last one."""
+    """The past can be cut anywhere; the state used is the one at the cut, not the last one."""
     model, tokens = tiny_native(), some_tokens(2, 9)
     cache = DynamicCache(config=model.config)
     model(tokens, past_key_values=cache)
@@ -187,7 +187,7 @@ def test_beam_search_picks_rows_of_the_state():
 
 
 def test_positions_may_be_given():
-    """Learned positions five further on are other positions; rotary ones differ by the same amounts."""
+    """Shifting all positions by five changes learned positions, but not the differences of rotary ones."""
     tokens = some_tokens(2, 9)
     later = torch.arange(5, 14)[None]
     rotary, learned = tiny_native(), tiny_native(positions="learned")
@@ -245,7 +245,7 @@ def test_rows_are_classified_at_their_last_real_token(side):
         place = slice(9 - row.shape[1], 9) if side == "left" else slice(0, row.shape[1])
         tokens[number, place], mask[number, place] = row[0], 1
     close(model(tokens, attention_mask=mask).logits, wanted)
-    # Without a mask, the configuration's padding token tells.
+    # Without a mask, the configuration's padding token decides.
     close(model(tokens).logits[[0, 2]], wanted[[0, 2]])
 
 

@@ -1,4 +1,4 @@
-"""``generate`` in all its modes gives what the parallel pass gives; pipelines and streamers need nothing new."""
+"""``generate`` gives what the parallel pass gives in all its modes; pipelines and streamers work."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def kind(request):
 
 
 def parallel(model, tokens):
-    """Greedy decoding by the parallel pass alone."""
+    """Decode greedily with the parallel pass only."""
     for _ in range(NEW):
         logits = model(tokens, use_cache=False).logits[:, -1]
         logits[:, model.config.eos_token_id] = -torch.inf
@@ -47,7 +47,7 @@ def parallel(model, tokens):
 
 @pytest.fixture
 def asked(kind):
-    """A model, tokens, and what must come out."""
+    """Return a model, tokens, and the expected output."""
     model, tokens = tiny_native(**kind), some_tokens(2, 9)
     with torch.no_grad():
         return model, tokens, parallel(model, tokens)
@@ -93,7 +93,7 @@ def test_sampling(kind):
 
 
 def test_assisted_decoding_rolls_the_state_back(asked, kind):
-    """A helper that is often wrong: its proposals are taken back, and the state with them."""
+    """The assistant is often wrong: its proposals are taken back, and the states with them."""
     model, tokens, wanted = asked
     if "sliding_window" in kind and VERSION < (5, 22):
         pytest.skip("transformers 5.17 masks the window of a helper wrongly, for Mistral as well")
@@ -111,7 +111,7 @@ def test_prompt_lookup_rolls_the_state_back(kind):
 
 @pytest.mark.parametrize("kind", [KINDS["rotary"], KINDS["no_attention"]], ids=["rotary", "no_attention"])
 def test_a_compiled_decoding_step_is_one_graph(kind):
-    """As ``generate`` compiles it on a GPU: a static cache, one token at a time, no recompilation."""
+    """On a GPU ``generate`` compiles this: a static cache, one token at a time, no recompilation."""
     model, tokens = tiny_native(**kind), some_tokens(2, 9)
     with torch.no_grad():
         wanted = parallel(model, tokens)
@@ -140,7 +140,7 @@ def byte_tokenizer():
 
 @pytest.fixture(scope="module")
 def words():
-    """A tokenizer of bytes."""
+    """Return a tokenizer of bytes."""
     return byte_tokenizer()
 
 

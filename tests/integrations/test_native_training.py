@@ -1,4 +1,4 @@
-"""Training with Hugging Face's own tools: resuming, checkpointing of activations, compilation, adapters."""
+"""Training works with Hugging Face's own tools: resuming, activation checkpointing, compilation, adapters."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ LENGTHS = (7, 9, 16, 23, 31, 40, 57, 64, 100, 129)
     ids=["full", "relative_window_packed", "no_attention"],
 )
 def test_one_graph_serves_ten_lengths(settings, packed):
-    """Forward and backward; a recompilation is an error."""
+    """Run forward and backward; a recompilation is an error."""
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     model = tiny_native(**settings)
@@ -139,7 +139,7 @@ def test_one_graph_serves_ten_lengths(settings, packed):
 
 
 def test_a_traced_backward_pass_gives_the_same_gradients():
-    """All of the compiler but its last step, which writes code for what is traced here."""
+    """This runs all of the compiler except the last step, which generates code."""
     torch._dynamo.reset()
     model, tokens = tiny_native(num_hidden_layers=1, use_cache=False), some_tokens(3, 20)
     wanted_loss, wanted = gradients(model, tokens)

@@ -1,4 +1,4 @@
-"""Sidecars and native models on a GPU: the numbers of the processor, captured graphs, half precision."""
+"""Sidecars and native models on a GPU: the same numbers as on a CPU, captured graphs, half precision."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_captured_graph_follows_new_parameters(name):
 @pytest.mark.parametrize("cache", ["offloaded", "offloaded_static"])
 @pytest.mark.parametrize("name", ["native", "embeddings", "llama", "gemma2"])
 def test_a_cache_that_offloads_its_layers(name, cache):
-    """They come and go between the devices; the states stay."""
+    """Layers move between the devices; the states stay."""
     model, tokens = SUBJECTS[name]().cuda(), some_tokens(2, 9).cuda()
     output = model.generate(tokens, cache_implementation=cache, **GREEDY)
     assert torch.equal(output, model.generate(tokens, **GREEDY))
@@ -87,7 +87,7 @@ def test_a_new_cache_finds_its_own_way():
 @pytest.mark.parametrize("family", [OrthogonalTransitions, CayleyTransitions])
 @pytest.mark.parametrize("how", ["autocast", "converted", "loaded"])
 def test_states_keep_their_precision(family, how, tmp_path):
-    """After 8192 tokens within 1e-4 of float64."""
+    """After 8192 tokens the states are within 1e-4 of float64."""
     model = tiny_native(hidden_size=32, head=RationalHead(family(state_dim=32, vocab_size=64)), vocab_size=64)
     exact = copy.deepcopy(model.base_model.core.rational_head).double()
     if how == "loaded":

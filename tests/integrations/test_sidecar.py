@@ -1,4 +1,4 @@
-"""The sidecar: what is refused, what stays as it was, and who learns."""
+"""The sidecar: what is refused, what does not change, and what is trained."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from transductor.transitions import CayleyTransitions, DenseTransitions
 
 
 def parity_head():
-    """Frozen: token 5 swaps two states, all others leave them."""
+    """Return a frozen head in which token 5 swaps two states and all others change nothing."""
     return compile_head(regex("(b|ab*a)*", ("a", "b")))
 
 
@@ -125,7 +125,7 @@ class TestAttaching:
 @pytest.mark.parametrize("model_type", HOSTS)
 def test_detaching_leaves_no_trace(model_type):
     model, tokens = tiny_host(model_type), some_tokens(2, 9)
-    logits(model, tokens, output_hidden_states=True)  # hooks of the library's own are there from now on
+    logits(model, tokens, output_hidden_states=True)  # transformers installs hooks of its own here
 
     def look():
         modules = dict(model.named_modules())
@@ -203,7 +203,7 @@ def test_copies_are_independent(tmp_path):
 
 
 class TestReplacedForwards:
-    """Accelerate puts a function of its own in the place of ``forward`` when it spreads a model over devices."""
+    """Accelerate replaces ``forward`` when it spreads a model over devices."""
 
     def test_attached_to_such_a_host(self):
         model, tokens = tiny_host("llama"), some_tokens(2, 9)
@@ -251,7 +251,7 @@ def test_some_layers():
         before = model(tokens, output_hidden_states=True).hidden_states
         sidecar.injection.projections.weight[32:].zero_()
         after = model(tokens, output_hidden_states=True).hidden_states
-    assert torch.equal(before[2], after[2])  # what comes out of layer 1 knows nothing of layer 2
+    assert torch.equal(before[2], after[2])  # the output of layer 1 does not depend on layer 2
     assert not torch.equal(before[3], after[3])
     assert_same(in_steps(model, tokens), logits(model, tokens))
 
@@ -271,7 +271,7 @@ def test_other_heads(build):
 
 
 class TestFeatures:
-    """A head that reads the host's input embeddings."""
+    """A head that reads the host model's input embeddings."""
 
     @pytest.mark.parametrize("model_type", ["gpt2", "gemma2", "opt"])  # plain; scaled; projected afterwards
     def test_tokens_and_their_embeddings_are_one(self, model_type):
@@ -304,7 +304,7 @@ class TestFeatures:
 
 
 class TestFrozen:
-    """A compiled head: exact, and out of reach of whatever trains the rest."""
+    """A compiled head is exact and is not changed when the rest is trained."""
 
     def attached(self):
         model = tiny_host("gpt2")
@@ -378,7 +378,7 @@ class TestPrecision:
 
 
 def test_dropped_layers_keep_their_own_projection():
-    """OPT may skip layers while it trains; the term of a layer goes with it."""
+    """OPT may skip layers in training; a skipped layer's term is skipped too."""
     model, tokens = with_sidecar("opt", layerdrop=0.5, dropout=0.0), some_tokens(2, 9)
     weight = sidecar_of(model).injection.projections.weight
     skipped = set()
@@ -447,7 +447,7 @@ def test_decoding_with_a_static_cache_is_one_graph():
             out = compiled(tokens[:, time : time + 1], past_key_values=cache, use_cache=True, position_ids=where)
             parts.append(out.logits)
     assert_same(torch.cat(parts, 1), logits(model, tokens))
-    assert counter.frame_count <= 2  # the first step also finds out how to step
+    assert counter.frame_count <= 2  # the first step also prepares the stepper
 
 
 class TestTraining:

@@ -1,4 +1,4 @@
-"""A sidecar in files of its own, and inside a PEFT adapter."""
+"""A sidecar is saved in files of its own, or inside a PEFT adapter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layer of a cache that holds the states of a head: it grows, is cropped, stays at its address."""
+"""The cache layer that holds the states of a head grows, is cropped, and keeps its address."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DIM = 3
 
 
 def decoded(model, tokens, cache, prompt=4):
-    """Logits of a prompt, then token by token."""
+    """Return the logits of a prompt and of the following tokens one by one."""
     with torch.no_grad():
         parts = [model(tokens[:, :prompt], past_key_values=cache).logits]
         parts += [model(token, past_key_values=cache).logits for token in tokens[:, prompt:].split(1, 1)]
@@ -33,7 +33,7 @@ def decoded(model, tokens, cache, prompt=4):
 
 
 def grown(rows=2, prompt=2, single=5):
-    """A layer that got ``prompt`` states at once and ``single`` one by one, and all of them."""
+    """Return a layer that got ``prompt`` states at once and ``single`` one by one, and these states."""
     states = torch.randn(rows, prompt + single, DIM)
     layer = StateLayer()
     layer.append(states[:, :prompt])
@@ -97,7 +97,7 @@ HEADS = {
 class TestStatic:
     @pytest.mark.parametrize("name", HEADS)
     def test_what_a_step_reads_stays_where_it_is(self, name):
-        """A captured graph reads addresses: a new beginning writes new numbers into the old places."""
+        """A captured graph reads addresses, so after a reset new numbers are written to the old addresses."""
         model, tokens = with_head(tiny_host("llama"), HEADS[name]()), some_tokens(2, 12)
         cache = StaticCache(config=model.config, max_cache_len=12)
         layer = static_layer(model, cache, tokens[:, :4])
@@ -111,7 +111,7 @@ class TestStatic:
 
     @pytest.mark.parametrize("name", HEADS)
     def test_no_parameter_is_written_to(self, name):
-        """Not even if a step reads a parameter as it is, and the head is exchanged while the cache stays."""
+        """This holds even if a step reads a parameter itself, and the head is exchanged while the cache stays."""
         model, tokens = with_head(tiny_host("llama"), HEADS[name]()), some_tokens(1, 6)
         cache = StaticCache(config=model.config, max_cache_len=8)
         static_layer(model, cache, tokens)
@@ -178,7 +178,7 @@ def saved_and_loaded(cache):
 @pytest.mark.parametrize("kind", ["growing", "static"])
 @pytest.mark.parametrize("name", ["llama", "mistral", "native", *HEADS])
 def test_a_prompt_computed_once_is_continued_twice(name, kind, again):
-    """By the cache that has seen it and by its copy, each with tokens of its own, by turns."""
+    """The cache and its copy are continued alternately, each with tokens of its own."""
     if name == "native":
         model = tiny_native(vocab_size=64)
     else:
@@ -197,7 +197,7 @@ def test_a_prompt_computed_once_is_continued_twice(name, kind, again):
 
 
 class Stream:
-    """Of a device that is not here."""
+    """Stands for the stream of a device that this computer does not have."""
 
     def wait_stream(self, other):
         pass
@@ -210,7 +210,7 @@ class Stream:
 
 
 def offloading(cache, monkeypatch):
-    """Who is offloaded, by a cache that offloads; no layer may be asked for while it is away."""
+    """Return the layers that a cache has offloaded; no layer may be updated while it is offloaded."""
     away, come_and_gone = set(), []
     monkeypatch.setattr(torch.cuda, "default_stream", lambda device: Stream())
     cache.offloading, cache.only_non_sliding, cache.prefetch_stream = True, True, Stream()
@@ -234,7 +234,7 @@ def offloading(cache, monkeypatch):
 @pytest.mark.parametrize("kind", ["growing", "static"])
 @pytest.mark.parametrize("name", ["llama", "gemma2", "native"])
 def test_a_cache_that_offloads_its_layers_fetches_the_first_again(name, kind, monkeypatch):
-    """The states stay where they are, behind the last layer, and the round of the others goes on past them."""
+    """The states stay on the device; the prefetching of the other layers continues past them."""
     model = tiny_native(vocab_size=64) if name == "native" else with_sidecar(name)
     tokens, room = some_tokens(2, 15), {"config": model.config}
     cache = StaticCache(max_cache_len=15, **room) if kind == "static" else DynamicCache(**room)
@@ -245,7 +245,7 @@ def test_a_cache_that_offloads_its_layers_fetches_the_first_again(name, kind, mo
 
 
 class RoundedLayer(QuantizedLayer):
-    """Keys and values in bfloat16, but for the last few."""
+    """Keeps keys and values in bfloat16, except the last few."""
 
     def _quantize(self, tensor, axis):
         return tensor.bfloat16()
@@ -263,4 +263,4 @@ def test_beside_quantised_layers_states_are_exact(name):
     output = decoded(model, tokens, cache)
     assert_same(cache.layers[-1].keys[:, 0], head(tokens).detach())
     error = (output - logits(model, tokens)).abs().max()
-    assert 0 < error < 0.05  # of the attention
+    assert 0 < error < 0.05  # from the attention alone

@@ -1,4 +1,4 @@
-"""A head over embeddings, made one over tokens."""
+"""A head over embeddings can be turned into one over tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Automata through tokenizers: the state after the tokens of a text is the automaton's after its characters."""
+"""The state of a compiled head after the tokens of a text is the automaton's after its characters."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def random_text(length, letters=LETTERS):
 
 
 def states(compiled, tokenizer, text):
-    """The state (D) after all tokens of ``text``, and the tokens."""
+    """Return the state (D) after all tokens of ``text``, and the tokens."""
     ids = torch.tensor([tokenizer(text, add_special_tokens=False)["input_ids"]])
     if ids.numel() == 0:
         return compiled.head.initial_state()
@@ -126,7 +126,7 @@ def test_the_state_is_the_automatons_at_ten_thousand_characters(make):
 
 
 def test_characters_nobody_wrote_about():
-    """Letters and digits of other scripts are letters and digits for ``re``, and so they are here."""
+    """Letters and digits of other scripts count as letters and digits, as they do for ``re``."""
     tokenizer = bytewise()
     compiled = compile_for_tokens(r"a\sb|c.d|[^e]f", tokenizer)
     for text in ("a\u2003b", "aéb", "c٣d", "c\nd", "éf", "ef", "\U0001d7ddf"):

@@ -1,4 +1,4 @@
-"""Small decoders of other people, with and without a sidecar, all of one making."""
+"""Builds small host models for the tests, with and without a sidecar."""
 
 from __future__ import annotations
 
@@ -45,45 +45,45 @@ SETTINGS: Final[dict[str, dict[str, Any]]] = {
 
 
 def tiny_host(model_type: str, automodel: Any = AutoModelForCausalLM, **overrides: Any) -> PreTrainedModel:
-    """Two layers, 32 wide, without a sidecar; in eval mode."""
+    """Return a host model with two layers and width 32 in eval mode, without a sidecar."""
     return automodel.from_config(AutoConfig.for_model(model_type, **{**SETTINGS[model_type], **overrides})).eval()
 
 
 def tiny_head(vocab_size: int = VOCABULARY) -> RationalHead:
-    """Rotations in six dimensions, far from the identity."""
+    """Return a head over rotations in six dimensions, far from the identity."""
     return RationalHead(CayleyTransitions(state_dim=6, vocab_size=vocab_size, init_scale=1.0))
 
 
 def enlivened(projections: nn.Linear) -> None:
-    """Projections that matter: zero is what they start from."""
+    """Give projections that change the output, instead of the initial zeros."""
     nn.init.normal_(projections.weight, std=0.3)
 
 
 def with_sidecar(model_type: str, **overrides: Any) -> PreTrainedModel:
-    """A tiny host whose sidecar matters."""
+    """Return a tiny host model whose sidecar changes the output."""
     return with_head(tiny_host(model_type, **overrides), tiny_head())
 
 
 def with_head(model: PreTrainedModel, head: RationalHead, **options: Any) -> PreTrainedModel:
-    """The host with a sidecar of that head, which matters."""
+    """Return the host model with a sidecar of that head, which changes the output."""
     enlivened(attach(model, head, **options).injection.projections)
     return model
 
 
 def by_embeddings(model_type: str) -> PreTrainedModel:
-    """A tiny host whose sidecar matters and reads its embeddings."""
+    """Return a tiny host model whose sidecar changes the output and reads its embeddings."""
     model = tiny_host(model_type)
     return with_head(model, head_for(model, state_dim=6))
 
 
 def some_tokens(rows: int, time: int, vocab_size: int = VOCABULARY) -> torch.Tensor:
-    """Tokens ``(B, T)`` without special ones."""
+    """Return tokens ``(B, T)`` without special ones."""
     return torch.randint(3, vocab_size, (rows, time))
 
 
 @torch.no_grad()
 def logits(model: Any, tokens: torch.Tensor | None, **options: Any) -> torch.Tensor:
-    """Without a cache and without gradients."""
+    """Return the logits, computed without a cache and without gradients."""
     return model(tokens, use_cache=False, **options).logits
 
 
