@@ -99,8 +99,8 @@ def leaves(value, path=()):
         for name, part in value.items():
             yield from leaves(part, (*path, name))
     elif isinstance(value, list):
-        for place, part in enumerate(value):
-            yield from leaves(part, (*path, place))
+        for index, part in enumerate(value):
+            yield from leaves(part, (*path, index))
     else:
         yield path, value
 
@@ -164,7 +164,7 @@ def test_no_text_of_the_statement_can_be_altered(certificates, kind):
 
 
 def test_another_verdict_is_not_believed(certificates):
-    """The tensors are whole and every digest is right; the conclusion is not."""
+    """The tensors are complete and every digest is right; the conclusion is not."""
     plain = certificates["refuted"].plain()
     claimed = sealed(plain | {"verdict": "proved", "outcome": "proved", "holds_up_to": None, "word": None})
     with pytest.raises(CertificateError, match="does not hold: verdict is 'proved'"):

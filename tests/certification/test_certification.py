@@ -42,7 +42,7 @@ def shortest_difference(model, machine, most, domain=None):
     return None
 
 
-# What must be shown: nearly right, and found out
+# Heads that are nearly right, and refuted
 
 
 @pytest.mark.parametrize(("error", "first_wrong"), [(1e-2, 63), (1e-3, 629), (1e-4, 6284)])

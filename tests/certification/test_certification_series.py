@@ -141,9 +141,9 @@ def test_weights_that_are_no_floats_hold_to_a_tolerance(dtype):
     assert "1e-05" in certificate.claim
     check_certificate(certificate, model)
     words = torch.randint(0, 2, (50, min(200, certificate.holds_up_to)))
-    found = values(model, words.tolist())
+    computed = values(model, words.tolist())
     exact = [float(automaton(["ab"[letter] for letter in word])) for word in words.tolist()]
-    assert np.allclose(found, exact, rtol=1e-5)  # positive weights: relative to the value itself
+    assert np.allclose(computed, exact, rtol=1e-5)  # positive weights: relative to the value itself
     tight = certify(model, against=automaton, tolerance=1e-9)
     assert tight.outcome == ("refuted" if dtype == torch.float32 else "bounded")
 

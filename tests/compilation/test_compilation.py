@@ -22,7 +22,7 @@ from tests.compilation.compilation_cases import (
 )
 from transductor.automata import IGNORED, NFA, MooreMachine, WeightedAutomaton, from_dfa, machine, mso, regex
 from transductor.automata.library import machines
-from transductor.compilation.compiling import CannotCompile, compile_head, compile_model
+from transductor.compilation import CannotCompile, compile_head, compile_model
 from transductor.model import (
     BackboneConfig,
     FullAttention,
@@ -72,8 +72,8 @@ def test_a_regular_expression_is_compiled(pattern):
         words = list(itertools.product("abcd01", repeat=length))
         tokens = torch.tensor([[language.alphabet.index(letter) for letter in word] for word in words])
         with torch.no_grad():
-            found = model(tokens)[:, -1].argmax(-1).bool().tolist()
-        assert found == [re.fullmatch(pattern, "".join(word)) is not None for word in words]
+            accepted = model(tokens)[:, -1].argmax(-1).bool().tolist()
+        assert accepted == [re.fullmatch(pattern, "".join(word)) is not None for word in words]
     assert margin_on_all_words(model, MooreMachine.from_dfa(language)) > 7.9
 
 
@@ -127,11 +127,11 @@ def test_a_series_is_compiled(name):
     assert isinstance(model, RationalReadout)
     tokens = all_words(len(automaton.alphabet), 1 << 10)
     with torch.no_grad():
-        found = model(tokens).squeeze(-1)
+        values = model(tokens).squeeze(-1)
     for row in range(0, len(tokens), 7):
         word = [automaton.alphabet[token] for token in tokens[row].tolist()]
         expected = torch.tensor([float(automaton(word[: end + 1])) for end in range(len(word))], dtype=torch.float64)
-        assert torch.allclose(found[row], expected, rtol=1e-12, atol=1e-14)
+        assert torch.allclose(values[row], expected, rtol=1e-12, atol=1e-14)
 
 
 def test_a_value_may_grow_without_bound():

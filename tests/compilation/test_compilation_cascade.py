@@ -18,7 +18,7 @@ from tests.compilation.compilation_cases import (
 from transductor.automata import NFA, MooreMachine, machine
 from transductor.automata.barrington import boolean_formula, evaluated, permutation_program
 from transductor.automata.decomposition.krohn_rhodes import decomposed
-from transductor.compilation.compiling import CannotCompile, compile_cascade, compile_program, program_tokens
+from transductor.compilation import CannotCompile, compile_cascade, compile_program, program_tokens
 from transductor.model import StackedTransductor, load, save
 from transductor.tasks import FlipFlop
 
@@ -60,8 +60,8 @@ def test_labels_and_languages_are_kept():
     assert_stacked(compile_cascade(FlipFlop().automaton()), FlipFlop().automaton())
     ends = NFA("ab", 3, {(0, "a", 0), (0, "b", 0), (0, "a", 1), (1, "b", 2)}, {0}, {2})
     tokens = all_words(2, longest=6)
-    found = compile_cascade(ends)(tokens)[:, -1].argmax(-1).bool().tolist()
-    assert found == [ends(["ab"[token] for token in word]) for word in tokens.tolist()]
+    accepted = compile_cascade(ends)(tokens)[:, -1].argmax(-1).bool().tolist()
+    assert accepted == [ends(["ab"[token] for token in word]) for word in tokens.tolist()]
     states = compile_cascade(decomposed(FULL))  # without labels: the decode map itself
     assert torch.equal(states(random_words(3, 5, 50)).argmax(-1), FULL.labels(random_words(3, 5, 50)))
     alone = MooreMachine(np.zeros((1, 2)), np.array([3]))
@@ -108,8 +108,8 @@ def test_a_program_computes_its_formula(text):
     ]
     tokens = program_tokens(program, *assignments)
     with torch.no_grad():
-        found = model(tokens)[:, -1].argmax(-1).bool().tolist()
-    assert found == [evaluated(formula, dict.fromkeys(free, False) | assignment) for assignment in assignments]
+        holds = model(tokens)[:, -1].argmax(-1).bool().tolist()
+    assert holds == [evaluated(formula, dict.fromkeys(free, False) | assignment) for assignment in assignments]
     assert len(names) <= 6
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from transductor.automata import WeightedAutomaton, machine
-from transductor.compilation.compiling import CannotCompile, compile_head
+from transductor.compilation import CannotCompile, compile_head
 from transductor.compilation.realisation import realised
 from transductor.transitions import FAMILIES, certify_laws
 
@@ -100,9 +100,9 @@ def random_orthogonal(rng, dim, determinant):
 def with_angles(rng, dim, angles, determinant=1):
     """A rotation with the given angles, in random planes; perhaps reflected in what is left."""
     basis, inner = random_orthogonal(rng, dim, 1), np.eye(dim)
-    for place, angle in enumerate(angles):
+    for plane, angle in enumerate(angles):
         turn = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
-        inner[2 * place : 2 * place + 2, 2 * place : 2 * place + 2] = turn
+        inner[2 * plane : 2 * plane + 2, 2 * plane : 2 * plane + 2] = turn
     inner[-1, -1] *= determinant
     return basis @ inner @ basis.T
 

@@ -1,4 +1,4 @@
-"""The whole library, 100 random automata and 50 expressions: all words to length 8, 1 000 long words, T = 100 000."""
+"""The library, 100 random automata and 50 expressions: all words to length 8, 1 000 long words, T = 100 000."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.compilation.compilation_cases import (
 )
 from transductor.automata import MooreMachine, machine, regex
 from transductor.automata.library import machines
-from transductor.compilation.compiling import CannotCompile, compile_cascade, compile_head, compile_model
+from transductor.compilation import CannotCompile, compile_cascade, compile_head, compile_model
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +67,7 @@ def assert_same_states(automaton, tokens):
     """
     head = compile_head(automaton, dtype=torch.float64)
     with torch.no_grad():
-        found = head(tokens).numpy()
+        states = head(tokens).numpy()
     exact = automaton.over("float")
     state = np.repeat(exact.initial[None].astype(np.longdouble), len(tokens), 0)
     matrices, exponents, compared = exact.matrices.astype(np.longdouble), np.zeros(len(tokens), dtype=np.int64), 0
@@ -77,7 +77,7 @@ def assert_same_states(automaton, tokens):
         state, exponents = np.ldexp(state, -scale[:, None]), exponents + scale
         within = np.abs(exponents) < 1000
         wanted = np.ldexp(state[within], exponents[within, None]).astype(np.float64)
-        error = np.abs(found[within, time] - wanted).max(1) / np.abs(wanted).max(1)
+        error = np.abs(states[within, time] - wanted).max(1) / np.abs(wanted).max(1)
         assert (error < 1e-6).all()
         compared += int(within.sum())
     return compared
@@ -89,11 +89,11 @@ def test_every_series(name):
     model = compile_model(automaton, dtype=torch.float64)
     tokens = all_words(len(automaton.alphabet), 1 << 13)
     with torch.no_grad():
-        found = model(tokens).squeeze(-1)
+        values = model(tokens).squeeze(-1)
     words = [[automaton.alphabet[token] for token in row] for row in tokens.tolist()]
     for end in range(1, tokens.shape[1] + 1):
         expected = torch.from_numpy(automaton.batch([word[:end] for word in words]).astype(np.float64))
-        assert torch.allclose(found[:, end - 1], expected, rtol=1e-12, atol=1e-13)
+        assert torch.allclose(values[:, end - 1], expected, rtol=1e-12, atol=1e-13)
     assert assert_same_states(automaton, random_words(len(automaton.alphabet), 1000, 1000)) > 100_000
     growing = {"base_value:2": 900, "base_value:3": 600, "palindrome_distance": 600, "bigram": 700}
     long = random_words(len(automaton.alphabet), 1, 100_000, seed=1)

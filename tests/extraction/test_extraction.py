@@ -37,14 +37,14 @@ def is_the_machine_of(machine: MooreMachine, name: str) -> bool:
 
 @pytest.mark.parametrize("error", [0.0, 1e-3, 1e-2])
 def test_a_clock_that_goes_wrong_is_still_a_clock(error):
-    found = extract(clock(5, error))
-    assert is_the_machine_of(found.machine, "counting:5")
-    assert found.spread <= 5 * error + 1e-12
-    assert found.separation == pytest.approx(2 * np.sin(np.pi / 5), rel=0.05)
-    assert found.labelled
-    assert found.agreement == 1.0
-    assert found.representatives.shape == (5, 2)
-    torch.testing.assert_close(found.representatives[0], torch.tensor([1.0, 0.0], dtype=torch.float64))
+    extraction = extract(clock(5, error))
+    assert is_the_machine_of(extraction.machine, "counting:5")
+    assert extraction.spread <= 5 * error + 1e-12
+    assert extraction.separation == pytest.approx(2 * np.sin(np.pi / 5), rel=0.05)
+    assert extraction.labelled
+    assert extraction.agreement == 1.0
+    assert extraction.representatives.shape == (5, 2)
+    torch.testing.assert_close(extraction.representatives[0], torch.tensor([1.0, 0.0], dtype=torch.float64))
 
 
 @pytest.mark.parametrize(
@@ -56,10 +56,10 @@ def test_a_clock_that_goes_wrong_is_still_a_clock(error):
 )
 def test_the_machine_comes_back_from_another_basis_and_noise(name):
     task = task_named(name)
-    found = extract(noisy_readout(task.automaton(), task.output_size))
-    assert is_the_machine_of(found.machine, name)
-    assert found.ratio > 20
-    assert found.sink is None
+    extraction = extract(noisy_readout(task.automaton(), task.output_size))
+    assert is_the_machine_of(extraction.machine, name)
+    assert extraction.ratio > 20
+    assert extraction.sink is None
 
 
 @pytest.mark.parametrize(
@@ -69,23 +69,23 @@ def test_only_what_the_words_show_is_asked_for(name):
     task = task_named(name)
     truth = task.automaton().minimised()
     words = task.sample(512, 41, torch.Generator().manual_seed(1))
-    found = extract(noisy_readout(truth, task.output_size), words=words)
-    assert found.words_seen == 512
-    assert found.machine.separating_word(truth, skip_ignored=True) is None
-    shown = found.machine.labels(task.sample(512, 41, torch.Generator().manual_seed(2)))
+    extraction = extract(noisy_readout(truth, task.output_size), words=words)
+    assert extraction.words_seen == 512
+    assert extraction.machine.separating_word(truth, skip_ignored=True) is None
+    shown = extraction.machine.labels(task.sample(512, 41, torch.Generator().manual_seed(2)))
     assert (shown != IGNORED).all()
-    assert found.machine.states <= truth.states + 1
-    if found.sink is not None:
-        assert (found.machine.transitions[found.sink] == found.sink).all()
-        assert found.machine.outputs[found.sink] == IGNORED
-        assert not found.representatives[found.sink].any()
+    assert extraction.machine.states <= truth.states + 1
+    if extraction.sink is not None:
+        assert (extraction.machine.transitions[extraction.sink] == extraction.sink).all()
+        assert extraction.machine.outputs[extraction.sink] == IGNORED
+        assert not extraction.representatives[extraction.sink].any()
 
 
 def test_a_letter_that_no_word_has_leads_to_the_sink():
     model = noisy_readout(task_named("counting:3").automaton(), 3)
-    found = extract(model, words=torch.ones(4, 9, dtype=torch.long))
-    assert found.machine.labels(torch.tensor([[1, 1, 1, 1]])).tolist() == [[1, 2, 0, 1]]
-    assert found.machine.labels(torch.tensor([[1, 0, 1]])).tolist() == [[1, IGNORED, IGNORED]]
+    extraction = extract(model, words=torch.ones(4, 9, dtype=torch.long))
+    assert extraction.machine.labels(torch.tensor([[1, 1, 1, 1]])).tolist() == [[1, 2, 0, 1]]
+    assert extraction.machine.labels(torch.tensor([[1, 0, 1]])).tolist() == [[1, IGNORED, IGNORED]]
 
 
 def test_contexts_are_letters_that_share_a_follower():
@@ -103,31 +103,31 @@ def test_contexts_are_letters_that_share_a_follower():
 def test_letters_that_cannot_be_undone_and_a_start_never_returned_to():
     # Two writes and a hold; before the first write the memory is neither 0 nor 1.
     machine = MooreMachine(np.array([[1, 2, 0], [1, 2, 1], [1, 2, 2]]), np.array([2, 0, 1]))
-    found = extract(noisy_readout(machine, 3))
-    assert found.machine.states == 3
-    assert found.machine.separating_word(machine) is None
+    extraction = extract(noisy_readout(machine, 3))
+    assert extraction.machine.states == 3
+    assert extraction.machine.separating_word(machine) is None
     with pytest.raises(ValueError, match="letter 0 takes states 0 and 1 to one"):
         generated_group(noisy_readout(machine, 3))
 
 
 def test_parity_in_one_dimension_and_a_state_that_is_zero():
     weight, bias = torch.tensor([[1.0], [-1.0]]), torch.zeros(2)
-    found = extract(dense_readout(torch.tensor([[[1.0]], [[-1.0]]]), torch.tensor([1.0]), weight, bias=bias))
-    assert is_the_machine_of(found.machine, "parity")
+    extraction = extract(dense_readout(torch.tensor([[[1.0]], [[-1.0]]]), torch.tensor([1.0]), weight, bias=bias))
+    assert is_the_machine_of(extraction.machine, "parity")
     # a*: the letter b multiplies by zero, which only the bias can tell.
     bias = torch.tensor([0.0, 0.5])
-    found = extract(dense_readout(torch.tensor([[[1.0]], [[0.0]]]), torch.tensor([1.0]), weight, bias=bias))
-    assert found.machine.labels(torch.tensor([[0, 0, 1, 0]])).tolist() == [[0, 0, 1, 1]]
-    assert found.machine.states == 2
+    extraction = extract(dense_readout(torch.tensor([[[1.0]], [[0.0]]]), torch.tensor([1.0]), weight, bias=bias))
+    assert extraction.machine.labels(torch.tensor([[0, 0, 1, 0]])).tolist() == [[0, 0, 1, 1]]
+    assert extraction.machine.states == 2
 
 
 def test_one_letter_one_state_and_long_counters():
     one = extract(dense_readout(torch.ones(1, 1, 1), torch.tensor([1.0]), torch.tensor([[1.0], [0.0]])))
     assert (one.machine.states, one.machine.letters, one.ratio) == (1, 1, float("inf"))
     last = MooreMachine((np.arange(1, 51) % 50)[:, None], (np.arange(50) == 0).astype(int))
-    found = extract(noisy_readout(last, 2, noise=1e-6))
-    assert found.machine.states == 50
-    assert found.machine.separating_word(last) is None
+    extraction = extract(noisy_readout(last, 2, noise=1e-6))
+    assert extraction.machine.states == 50
+    assert extraction.machine.separating_word(last) is None
 
 
 def test_states_that_grow_are_seen_by_their_direction():
@@ -135,9 +135,9 @@ def test_states_that_grow_are_seen_by_their_direction():
     model = noisy_readout(task.automaton(), 6)
     with torch.no_grad():
         model.rational_head.transitions.get_parameter("source.raw").mul_(1.3)
-    found = extract(model)
-    assert found.up_to_scale
-    assert is_the_machine_of(found.machine, "group:S3")
+    extraction = extract(model)
+    assert extraction.up_to_scale
+    assert is_the_machine_of(extraction.machine, "group:S3")
     assert not extract(noisy_readout(task.automaton(), 6)).up_to_scale
 
 
@@ -152,19 +152,19 @@ def test_a_leaking_distribution_becomes_the_certainty_it_leans_to():
         model.rational_head.raw_initial_state.copy_(torch.tensor([3.0, 0.0]))
         model.readout.weight.copy_(torch.eye(2))
         model.readout.bias.zero_()
-    found = extract(model)
-    torch.testing.assert_close(found.representatives, torch.eye(2, dtype=torch.float64), rtol=0, atol=0)
-    assert found.machine.labels(torch.tensor([[1, 2, 2, 0, 2]])).tolist() == [[1, 1, 1, 0, 0]]
+    extraction = extract(model)
+    torch.testing.assert_close(extraction.representatives, torch.eye(2, dtype=torch.float64), rtol=0, atol=0)
+    assert extraction.machine.labels(torch.tensor([[1, 2, 2, 0, 2]])).tolist() == [[1, 1, 1, 0, 0]]
 
 
 def test_a_bare_head_is_read_completely_or_through_a_readout():
     head = RationalHead(PermutationTransitions(permutations=[[1, 2, 0, 3, 4], [0, 1, 2, 4, 3]]))
     with torch.no_grad():
         head.raw_initial_state.copy_(torch.tensor([1.0, 0.0, 0.0, 1.0, 0.0]))
-    found = extract(head)
-    assert found.machine.states == 6
-    assert not found.labelled
-    np.testing.assert_array_equal(found.machine.outputs, np.arange(6))
+    extraction = extract(head)
+    assert extraction.machine.states == 6
+    assert not extraction.labelled
+    np.testing.assert_array_equal(extraction.machine.outputs, np.arange(6))
     assert extract_head(head, torch.eye(5)[:3]).machine.states == 3
     assert extract_head(head, torch.eye(5)[3:]).machine.states == 2
     assert generated_group(head).name == "Z6"
@@ -177,9 +177,9 @@ def test_a_bare_head_is_read_completely_or_through_a_readout():
 )
 def test_the_group_of_the_matrices(name, group, order):
     task = task_named(name)
-    found = generated_group(noisy_readout(task.automaton(), task.output_size))
-    assert (found.name, found.order) == (group, order)
-    assert len(found.generators) == task.vocab_size
+    generated = generated_group(noisy_readout(task.automaton(), task.output_size))
+    assert (generated.name, generated.order) == (group, order)
+    assert len(generated.generators) == task.vocab_size
 
 
 def trained_on_noise(model):
@@ -272,11 +272,11 @@ def test_the_labels_of_a_model_over_the_states_of_its_head():
         model.readout.bias.copy_(torch.tensor([0.0, 0.0, 0.0, -9.0, -9.0, -9.0]))
     states = extract(model.rational_head)
     assert states.machine.states == 6
-    found = labelled(model, states)
-    assert found.fit == 1.0
-    assert found.words_tested == 512
-    assert is_the_machine_of(found.machine, "counting:3")
-    assert found.machine.separating_word(task.automaton()) is None
+    learned = labelled(model, states)
+    assert learned.fit == 1.0
+    assert learned.words_tested == 512
+    assert is_the_machine_of(learned.machine, "counting:3")
+    assert learned.machine.separating_word(task.automaton()) is None
     with pytest.raises(ValueError, match="B at least 2"):
         labelled(model, states, words=torch.zeros(1, 4, dtype=torch.long))
 
@@ -285,21 +285,21 @@ def test_learning_from_answers_alone():
     pytest.importorskip("aalpy")
     for name in ("counting:5", "even_pairs", "tomita:5", "addition:2"):
         task = task_named(name)
-        found = extract_from_labels(task.automaton().labels, task.vocab_size, checks=200, check_length=20)
-        assert is_the_machine_of(found.machine, name)
-        assert (found.disagreements, found.fit, found.longest, found.words_tested) == (0, 1.0, 20, 200)
-        assert found.queries is not None
-        assert found.queries > 0
+        learned = extract_from_labels(task.automaton().labels, task.vocab_size, checks=200, check_length=20)
+        assert is_the_machine_of(learned.machine, name)
+        assert (learned.disagreements, learned.fit, learned.longest, learned.words_tested) == (0, 1.0, 20, 200)
+        assert learned.queries is not None
+        assert learned.queries > 0
 
 
 def test_asking_calls_a_clock_perfect_that_fails_later():
     pytest.importorskip("aalpy")
     wrong = clock(5, 1e-2)
-    found = extract_from_labels(wrong, 2, checks=100, check_length=40)
-    assert is_the_machine_of(found.machine, "counting:5")
-    assert found.fit == 1.0
+    learned = extract_from_labels(wrong, 2, checks=100, check_length=40)
+    assert is_the_machine_of(learned.machine, "counting:5")
+    assert learned.fit == 1.0
     ones = torch.ones(1, 63, dtype=torch.long)
-    differs = wrong(ones).argmax(-1) != found.machine.labels(ones)
+    differs = wrong(ones).argmax(-1) != learned.machine.labels(ones)
     assert differs.nonzero().tolist() == [[0, 62]]
 
 

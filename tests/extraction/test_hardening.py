@@ -1,4 +1,4 @@
-"""Trained models made exact: the machine inside, the weights around it, and lengths nobody trained."""
+"""Trained models made exact: the machine inside, the weights around it, and lengths far beyond training."""
 
 from __future__ import annotations
 
@@ -93,17 +93,19 @@ def test_words_outside_the_domain_lead_to_a_state_of_their_own():
 def test_logits_are_those_of_the_representatives():
     soft = noisy_readout(task_named("group:S3").automaton(), 6)
     hard = harden(soft)
-    found = hard.extraction
+    extraction = hard.extraction
     one_hot = torch.eye(6, dtype=torch.float64)
-    torch.testing.assert_close(hard.model.readout(one_hot), soft.readout(found.representatives), rtol=0, atol=1e-13)
+    torch.testing.assert_close(
+        hard.model.readout(one_hot), soft.readout(extraction.representatives), rtol=0, atol=1e-13
+    )
     assert torch.equal(hard.model.readout.bias, soft.readout.bias)
     head = hard.model.rational_head
     assert type(head) is RationalHead
-    assert torch.equal(head.initial_state(), one_hot[found.machine.start])
+    assert torch.equal(head.initial_state(), one_hot[extraction.machine.start])
     table = head.transitions.table()
     for state in range(6):
         for letter in range(6):
-            assert table[letter, found.machine.transitions[state, letter], state] == 1
+            assert table[letter, extraction.machine.transitions[state, letter], state] == 1
     assert is_one_hot(table.mT)
     assert not any(parameter.requires_grad for parameter in head.parameters())
     assert hard.model.readout.weight.requires_grad
@@ -159,16 +161,16 @@ def test_a_trained_transductor_becomes_exact(counter):
         assert torch.equal(hard.model(ones).argmax(-1), task.truth(ones))
     assert not torch.equal(counter(ones[:, :2000]).argmax(-1), task.truth(ones[:, :2000]))
     assert is_one_hot(hard.model.rational_head(torch.ones(1, MILLION, dtype=torch.long)))
-    found = labelled(counter, hard.extraction)
-    assert found.fit == 1.0
-    assert found.machine.separating_word(task.automaton()) is None
-    assert found.machine.states == 5
+    learned = labelled(counter, hard.extraction)
+    assert learned.fit == 1.0
+    assert learned.machine.separating_word(task.automaton()) is None
+    assert learned.machine.states == 5
 
 
 def test_a_hardened_model_is_saved_and_loaded(counter, tmp_path):
-    for place, soft in enumerate((counter, clock(7, 1e-3), carries(lookback=True))):
+    for number, soft in enumerate((counter, clock(7, 1e-3), carries(lookback=True))):
         hard = harden(soft).model
-        again = load(save(hard, tmp_path / str(place)))
+        again = load(save(hard, tmp_path / str(number)))
         tokens = torch.randint(0, 2, (2, 300))
         assert torch.equal(again(tokens), hard(tokens))
         assert not any(parameter.requires_grad for parameter in again.rational_head.parameters())
@@ -185,10 +187,10 @@ def test_the_soft_model_is_left_as_it_was():
 
 def test_an_extraction_already_made_is_used():
     soft = clock(5, 1e-3)
-    found = extract(soft)
-    assert harden(soft, extraction=found).extraction is found
+    extraction = extract(soft)
+    assert harden(soft, extraction=extraction).extraction is extraction
     with pytest.raises(ValueError, match="extraction must be of this model"):
-        harden(noisy_readout(task_named("group:S3").automaton(), 6), extraction=found)
+        harden(noisy_readout(task_named("group:S3").automaton(), 6), extraction=extraction)
 
 
 def test_what_is_near_no_machine_is_refused():

@@ -155,8 +155,8 @@ def test_with_words_only_what_they_show_is_followed():
 
 
 def test_a_portrait_is_written_and_read(tmp_path):
-    for place, seen in enumerate((portrait(clock(5, 1e-3), against=COUNTING, length=50), portrait(random_readout()))):
-        assert read_portrait(seen.write(tmp_path / f"{place}.json")) == seen
+    for number, seen in enumerate((portrait(clock(5, 1e-3), against=COUNTING, length=50), portrait(random_readout()))):
+        assert read_portrait(seen.write(tmp_path / f"{number}.json")) == seen
     for content in ("", "[]", '{"title": 1}', '{"trajectory": {"points": []}}'):
         (tmp_path / "other.json").write_text(content)
         with pytest.raises(ValueError, match=r"other\.json is no portrait"):

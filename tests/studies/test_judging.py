@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from transductor.compilation.compiling import compile_model
+from transductor.compilation import compile_model
 from transductor.model import SequenceModel
 from transductor.studies import Probe, judging
 from transductor.studies.judging import judge

@@ -96,7 +96,7 @@ def _product(machine: MooreMachine, domain: MooreMachine | None) -> tuple[_Pair,
 def _explored(
     start: _Node, successors: Callable[[_Node], Iterable[_Node | None]], parts: str
 ) -> tuple[list[_Node], Array]:
-    """Return the nodes reachable from ``start``, breadth first, and the table ``(n, V)`` of their successors."""
+    """Return the nodes reachable from ``start``, breadth-first, and the table ``(n, V)`` of their successors."""
     numbers, nodes, rows = {start: 0}, [start], []
     for node in nodes:
         row = []

@@ -1,8 +1,7 @@
 """What a compiled model writes into a Transformer: coordinates of the stream, and a table as a feed-forward layer.
 
-Labels have coordinates of their own, one each, and the readout copies them.  The final norm applies one increasing
-affine map to all coordinates of a position, so it cannot flip an argmax over them: what the stream says is what the
-model says.
+Every label has a coordinate of its own, which the readout copies.  The final norm applies one increasing affine map to
+all coordinates of a position, so it cannot change their argmax: the label of the stream is the label of the model.
 """
 
 from __future__ import annotations
@@ -15,75 +14,74 @@ import torch
 from torch import Tensor, nn
 
 from transductor.compilation.realisation import CannotCompile
-from transductor.model import (
-    BackboneConfig,
-    LearnedPositions,
-    NoAttention,
-    SinusoidalPositions,
-)
+from transductor.model import BackboneConfig, LearnedPositions, NoAttention, SinusoidalPositions
 from transductor.model.backbone import Backbone, Block
 
-# The logit of the right label less any other, at every position.
+# By how much the logit of the right label exceeds any other, at every position.
 MARGIN: Final = 8.0
 
-# What a matching key feeds its unit; a mismatch feeds the negative.  GELU(12) = 12 and GELU(−12) = 0 in float64.
+# The input of a unit whose key matches; a mismatch gives the negative.  GELU(12) = 12 and GELU(−12) = 0 in float64.
 _ACTIVATION: Final = 12.0
 
 
 @dataclass(frozen=True)
 class Moments:
-    """What a norm subtracts and divides by: known beforehand, because it is the same at every position."""
+    """The mean and variance that a norm removes: known beforehand, because they are the same at every position."""
 
     mean: float
     variance: float
 
     @classmethod
     def of(cls, streams: Tensor) -> Moments:
-        """Of streams ``(N, W)`` that all have the same."""
+        """Return the moments of streams ``(N, W)`` that all have the same."""
         return cls(float(streams.mean(-1).mean()), float(streams.var(-1, unbiased=False).mean()))
 
     @classmethod
     def of_ones(cls, ones: int, width: int) -> Moments:
-        """Of streams with so many coordinates at 1 and the others at 0."""
+        """Return the moments of streams with so many coordinates at 1 and the others at 0."""
         mean = ones / width
         return cls(mean, mean - mean**2)
 
     def deviation(self, norm: nn.LayerNorm) -> float:
-        """Of a norm that adds its ``eps`` to the variance."""
+        """Return what a norm divides by, with its ``eps`` added to the variance."""
         return float((self.variance + norm.eps) ** 0.5)
 
 
+def bare_backbone(vocab_size: int, output_size: int, width: int, *, layers: int, units: int) -> BackboneConfig:
+    """Return a backbone without attention, with as many feed-forward units as a table needs."""
+    return BackboneConfig(
+        vocab_size, output_size, width, layers=layers, attention_heads=1, feedforward=units, attention=NoAttention()
+    )
+
+
 def checked_backbone(
-    given: BackboneConfig | None, *, vocab_size: int, output_size: int, width: int, units: int
+    backbone: BackboneConfig | None, *, vocab_size: int, output_size: int, width: int, units: int
 ) -> BackboneConfig:
-    """The smallest backbone with room for ``width`` coordinates and ``units`` keys, or the given one if it has it."""
+    """Return the smallest backbone with ``width`` coordinates and ``units`` keys, or ``backbone`` if it has them."""
     width = max(2, width)
-    if given is None:
-        return BackboneConfig(
-            vocab_size, output_size, width, layers=1, attention_heads=1, feedforward=max(1, units),
-            attention=NoAttention(),
-        )  # fmt: skip
-    if not isinstance(given, BackboneConfig):
-        raise TypeError(f"backbone must be a BackboneConfig; got {type(given).__name__}")
-    if isinstance(given.positions, SinusoidalPositions):
+    if backbone is None:
+        return bare_backbone(vocab_size, output_size, width, layers=1, units=max(1, units))
+    if not isinstance(backbone, BackboneConfig):
+        raise TypeError(f"backbone must be a BackboneConfig; got {type(backbone).__name__}")
+    if isinstance(backbone.positions, SinusoidalPositions):
         raise CannotCompile("backbone must have positions that can be silenced, and SinusoidalPositions() are fixed")
-    if given.vocab_size != vocab_size:
-        raise ValueError(f"backbone must have vocab_size={vocab_size}, one token a letter; got {given.vocab_size}")
-    outputs, hidden = given.output_size or given.vocab_size, given.feedforward or 4 * given.width
-    for name, found, least in (("output_size", outputs, output_size), ("width", given.width, width),
-                               ("feedforward", hidden, units)):  # fmt: skip
-        if found < least:
-            raise ValueError(f"backbone must have {name} of at least {least} for this automaton; got {found}")
-    return given
+    if backbone.vocab_size != vocab_size:
+        raise ValueError(f"backbone must have vocab_size={vocab_size}, one token a letter; got {backbone.vocab_size}")
+    outputs, hidden = backbone.output_size or backbone.vocab_size, backbone.feedforward or 4 * backbone.width
+    sizes = ("output_size", outputs, output_size), ("width", backbone.width, width), ("feedforward", hidden, units)
+    for name, size, least in sizes:
+        if size < least:
+            raise ValueError(f"backbone must have {name} of at least {least} for this automaton; got {size}")
+    return backbone
 
 
 @torch.no_grad()
-def silence(backbone: Backbone, *, all_of_it: bool) -> None:
-    """Nothing but what is written from here on reaches the stream.
+def silence(backbone: Backbone, *, all_weights: bool) -> None:
+    """Let nothing reach the stream but what is written from here on.
 
-    ``all_of_it`` also clears the weights that feed what is silent; left alone, they are where training begins.
+    ``all_weights`` also clears the weights that feed what is silent; otherwise training begins from them.
     """
-    if all_of_it:
+    if all_weights:
         for module in backbone.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 for parameter in module.parameters(recurse=False):
@@ -108,12 +106,14 @@ def _blocks(backbone: Backbone) -> list[Block]:
 def write_lookup(
     backbone: Backbone, layer: int, keys: Tensor, values: Sequence[int | None], moments: Moments, *, nearest: float
 ) -> None:
-    """A table as the feed-forward part of a block: where the stream holds key i, coordinate ``values[i]`` gets a 1.
+    """Write a table as the feed-forward part of a block: where the stream holds key i, add 1 to ``values[i]``.
 
     Args:
+        backbone: The backbone to write into.
+        layer: The number of the block.
         keys: ``(N, W)``, of one length; every stream of the layer agrees with one of them, or belongs to no position.
         values: A coordinate, or None where nothing is written.
-        moments: Of the stream before the block; the norm is undone with it.
+        moments: The moments of the stream before the block, with which the norm is undone.
         nearest: The largest cosine between two keys: 1/2 where they are pairs of ones.
 
     Unit i is fed 12 by its own key and −12 or less by any other, the threshold being halfway between their cosines, so
@@ -133,7 +133,7 @@ def write_lookup(
 
 @torch.no_grad()
 def write_labels(backbone: Backbone, labels: int, moments: Moments) -> None:
-    """Coordinates ``0 … labels − 1`` of the final stream become the logits, :data:`MARGIN` apart."""
+    """Make coordinates ``0 … labels − 1`` of the final stream the logits, :data:`MARGIN` apart."""
     gain = MARGIN * moments.deviation(backbone.final_norm)
     backbone.readout.weight[:labels, :labels] = gain * torch.eye(labels, dtype=backbone.readout.weight.dtype)
     # A label's coordinate gives at least −MARGIN: outputs that no label uses stay below all others.

@@ -1,7 +1,7 @@
 """A Krohn–Rhodes cascade as a stack of heads, one level a layer.
 
-Level k is moved by the letter and by the coordinates above it *before* the letter: by its *context*, which is what the
-cascade tabulates its moves by.  The stack supplies exactly that:
+Level k is moved by the letter and by the coordinates above it *before* the letter: by its *context*, by which the
+cascade tabulates its moves.  The stack supplies exactly that:
 
 * the delay: heads look back, so the stream gets the coordinate ``c^k_{t−1}`` and not only ``c^k_t``;
 * the context of the first level is the letter, in the embedding; that of level k + 1 is a function of the context and
@@ -18,22 +18,20 @@ from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from transductor.automata.decomposition.cascade import Action, Cascade, Level
 from transductor.automata.decomposition.krohn_rhodes import decomposed
 from transductor.automata.finite_automata import DFA, NFA
 from transductor.automata.moore import IGNORED, MooreMachine
 from transductor.checks import check_positive
-from transductor.compilation.backbone import Moments, silence, write_labels, write_lookup
+from transductor.compilation.backbone import Moments, bare_backbone, silence, write_labels, write_lookup
 from transductor.compilation.inverse_charts import compiled_family
 from transductor.compilation.realisation import CannotCompile, realised
 from transductor.heads import LookbackHead
-from transductor.model import BackboneConfig, NoAttention, StackedTransductor
+from transductor.model import StackedTransductor
 from transductor.transitions import StochasticTransitions, TransitionFamily
 
-# Coordinate tuples that are followed at most.
-_MOST_REACHED: Final = 1_000_000
+_MOST_REACHED: Final = 1_000_000  # coordinate tuples that are followed
 
 Context: TypeAlias = tuple[int, int, int]  # view before the letter, view after it, letter
 
@@ -41,15 +39,15 @@ Context: TypeAlias = tuple[int, int, int]  # view before the letter, view after 
 def compile_cascade(
     machine: DFA | NFA | MooreMachine | Cascade, *, dtype: torch.dtype = torch.float32, limit: int = 4096
 ) -> StackedTransductor:
-    """The holonomy cascade of a finite machine as a non-linear stack, right on every word; frozen.
+    """Compile the holonomy cascade of a finite machine into a frozen non-linear stack that is right on every word.
 
     It is not needed for exactness (:func:`~transductor.compilation.compiling.compile_model` holds any finite machine in
     one head); it shows the machine as permutations and resets.  All coordinates that words reach are followed, and
     compared with the machine, before anything is built.
 
     Args:
-        machine: Labels are those of :func:`~transductor.compile_model`; a decomposition, which has
-            none, is labelled with the states of its machine.
+        machine: Labels are those of :func:`~transductor.compile_model`; a decomposition, which has none, is labelled
+            with the states of its machine.
         dtype: ``torch.float32`` or ``torch.float64``.
         limit: The most coordinates of the stream, and likewise units of a feed-forward layer.
 
@@ -75,10 +73,7 @@ def compile_cascade(
     plan = _Plan(classes, len(cascade.alphabet), layers)
     if plan.width > limit:
         raise _too_large(limit, len(layers), plan.width)
-    config = BackboneConfig(
-        plan.letters, plan.classes, plan.width, layers=len(layers), attention_heads=1, feedforward=plan.units,
-        attention=NoAttention(),
-    )  # fmt: skip
+    config = bare_backbone(plan.letters, plan.classes, plan.width, layers=len(layers), units=plan.units)
     heads = [_head(number, plan, dtype) for number in range(len(layers))]
     model = StackedTransductor(heads, config)
     for part in (model.backbone, model.inputs, model.injections):
@@ -96,24 +91,25 @@ def _too_large(limit: int, levels: int, needed: int) -> CannotCompile:
 
 @dataclass
 class _Layer:
-    """A level, as far as words reach it.
+    """A level of the cascade, as far as words reach it.
 
     Attributes:
-        points: Values of its coordinate, ``start`` the first of them in time.
-        contexts: What its head is told, numbered.
+        points: How many values its coordinate has.
+        start: The value before the first letter.
+        contexts: The contexts that drive its head, numbered.
         actions: How each context moves all points.
-        cases: ``(context, coordinate before)`` to what the block behind it says: a context of the next layer; behind
-            the last, a label, or None where it is ignored.
+        lookups: ``(context, coordinate before)`` to what the block behind the level writes: a context of the next
+            layer; behind the last, a label, or None where it is ignored.
     """
 
     points: int
     start: int
     contexts: dict[Context, int] = field(default_factory=dict)
     actions: list[Action] = field(default_factory=list)
-    cases: dict[tuple[int, int], int | None] = field(default_factory=dict)
+    lookups: dict[tuple[int, int], int | None] = field(default_factory=dict)
 
     def number(self, context: Context, action: Action) -> int:
-        """The number of a context; a new one comes last."""
+        """Return the number of a context; a new one comes last."""
         if context not in self.contexts:
             self.contexts[context] = len(self.contexts)
             self.actions.append(action)
@@ -121,39 +117,40 @@ class _Layer:
 
 
 def _explored(cascade: Cascade, labels: list[int], table: list[list[int]] | None, limit: int) -> list[_Layer]:
-    """The layers, by following every letter from all coordinates that words reach; compared with ``table``."""
+    """Return the layers, following every letter from all coordinates that words reach; compared with ``table``."""
     letters = range(len(cascade.alphabet))
-    # One state has no levels: it gets one that never moves.
+    # A machine with one state has no levels: it gets one that never moves.
     idle = Level((), {0: (0,)}, {(0, 0, letter): (0,) for letter in letters})
     levels = cascade.levels or (idle,)
     start = cascade.start(cascade.initial) or (0,)
     layers = [_Layer(len(next(iter(level.moves.values()))), first) for level, first in zip(levels, start, strict=True)]
-    for letter in letters:  # so that a letter's context has its token's number
+    for letter in letters:  # first, so that a letter's context has its token's number
         layers[0].number((0, 0, letter), levels[0].moves[0, 0, letter])
     known: dict[tuple[int, int], int] = {}
     seen, queue = {start}, [start]
     for coordinates in queue:
         for letter in letters:
             before = after = 0
-            reached, case = list[int](), (0, 0)
-            for place, (level, layer, point) in enumerate(zip(levels, layers, coordinates, strict=True)):
+            reached, key = list[int](), (0, 0)
+            for number, (level, layer, point) in enumerate(zip(levels, layers, coordinates, strict=True)):
                 action = level.moves[before, after, letter]
                 context = layer.number((before, after, letter), action)
-                if place:
-                    layers[place - 1].cases[case] = context
-                case = context, point
+                if number:
+                    layers[number - 1].lookups[key] = context
+                key = context, point
                 before, after = level.narrowed[before][point], level.narrowed[after][action[point]]
                 reached.append(action[point])
             (state,), (successor,) = cascade.views[before], cascade.views[after]
             expected = known.setdefault((state, letter), successor if table is None else table[state][letter])
             if successor != expected:
                 raise ValueError(f"machine is not covered by its cascade: state {state}, letter {letter}")
-            layers[-1].cases[case] = None if labels[successor] == IGNORED else labels[successor]
+            layers[-1].lookups[key] = None if labels[successor] == IGNORED else labels[successor]
             if tuple(reached) not in seen:
                 seen.add(tuple(reached))
                 queue.append(tuple(reached))
-        if max(len(layer.cases) for layer in layers) > limit or len(seen) > _MOST_REACHED:
-            raise _too_large(limit, len(levels), max(len(layer.cases) for layer in layers))
+        largest = max(len(layer.lookups) for layer in layers)
+        if largest > limit or len(seen) > _MOST_REACHED:
+            raise _too_large(limit, len(levels), largest)
     return layers
 
 
@@ -166,22 +163,22 @@ class _Plan:
     layers: list[_Layer]
 
     def context_at(self, layer: int) -> int:
-        """Where the contexts of a layer begin."""
+        """Return where the contexts of a layer begin."""
         return self.classes + sum(len(each.contexts) + each.points for each in self.layers[:layer])
 
     def before_at(self, layer: int) -> int:
-        """Where the coordinate of a layer, as it was before the letter, begins."""
+        """Return where the coordinate of a layer, as it was before the letter, begins."""
         return self.context_at(layer) + len(self.layers[layer].contexts)
 
     @property
     def width(self) -> int:
-        """W."""
+        """How many coordinates the stream has."""
         return self.context_at(len(self.layers))
 
     @property
     def units(self) -> int:
-        """Of the largest feed-forward layer."""
-        return max(len(layer.cases) for layer in self.layers)
+        """How many units the largest feed-forward layer has."""
+        return max(len(layer.lookups) for layer in self.layers)
 
 
 def _head(number: int, plan: _Plan, dtype: torch.dtype) -> LookbackHead:
@@ -205,25 +202,21 @@ def _head(number: int, plan: _Plan, dtype: torch.dtype) -> LookbackHead:
 
 @torch.no_grad()
 def _write(model: StackedTransductor, plan: _Plan) -> None:
-    silence(model.backbone, all_of_it=True)
+    silence(model.backbone, all_weights=True)
     for part in (model.inputs, model.injections):
         for parameter in part.parameters():
             parameter.zero_()
     embedding = model.backbone.embedding.weight
     embedding[:, plan.context_at(0) : plan.before_at(0)] = torch.eye(plan.letters, dtype=embedding.dtype)
     for number, layer in enumerate(plan.layers):
-        injected = _rows(model.injections[number], plan.before_at(number), layer.points)
+        begin = plan.before_at(number)
+        injected = model.injections[number].get_parameter("projections.weight")[begin : begin + layer.points]
         injected[:, layer.points :] = torch.eye(layer.points, dtype=injected.dtype)  # [h_t ; h_{t−1}]: only the latter
-        keys = embedding.new_zeros(len(layer.cases), plan.width)
-        for unit, (context, point) in enumerate(layer.cases):
+        keys = embedding.new_zeros(len(layer.lookups), plan.width)
+        for unit, (context, point) in enumerate(layer.lookups):
             keys[unit, plan.context_at(number) + context] = keys[unit, plan.before_at(number) + point] = 1.0
-        said_at = plan.context_at(number + 1) if number + 1 < len(plan.layers) else 0
-        values = [None if said is None else said_at + said for said in layer.cases.values()]
-        # By now the stream holds a context and a coordinate of this layer and of each before it.
+        first = plan.context_at(number + 1) if number + 1 < len(plan.layers) else 0
+        values = [None if value is None else first + value for value in layer.lookups.values()]
+        # Here the stream holds a context and a coordinate of this layer and of each before it.
         write_lookup(model.backbone, number, keys, values, Moments.of_ones(2 * (number + 1), plan.width), nearest=0.5)
     write_labels(model.backbone, plan.classes, Moments.of_ones(2 * len(plan.layers) + 1, plan.width))
-
-
-def _rows(injection: nn.Module, begin: int, count: int) -> Tensor:
-    """Rows of the only projection of an injection."""
-    return injection.get_parameter("projections.weight")[begin : begin + count]

@@ -1,8 +1,8 @@
-"""Automata into models: compiled, not trained, and right on every word.
+"""Compiles automata into models that are right on every word, without training.
 
 A finite machine is a 0/1 weighted automaton, so one head holds any of them and its state is exact at every length
-(see :mod:`.realisation`).  Orthogonal and other charts hold the same matrices to rounding: their states
-drift, slowly, and their horizon is finite.
+(see :mod:`.realisation`).  Orthogonal and other charts hold the same matrices up to rounding: their states drift,
+slowly, and their horizon is finite.
 """
 
 from __future__ import annotations
@@ -16,15 +16,12 @@ from torch import Tensor
 
 from transductor.automata.barrington import PermutationProgram
 from transductor.checks import check_positive, one_of
-from transductor.compilation.cascade import compile_cascade
 from transductor.compilation.inverse_charts import compiled_family
-from transductor.compilation.realisation import Automaton, CannotCompile, Realisation, mealy_merged, realised
-from transductor.compilation.stream_layout import Cases, transductor_of
+from transductor.compilation.position_tables import PositionTable, compiled_transductor
+from transductor.compilation.realisation import Automaton, Realisation, mealy_merged, realised
 from transductor.heads import HEADS, RationalHead
 from transductor.model import BackboneConfig, RationalReadout, RationalTransductor
 from transductor.transitions import DirectSum
-
-__all__ = ["CannotCompile", "compile_cascade", "compile_head", "compile_model", "compile_program", "program_tokens"]
 
 _HEADS: Final = ("rational", "lookback")
 
@@ -38,14 +35,14 @@ def compile_head(
     dtype: torch.dtype = torch.float32,
     trainable: bool = False,
 ) -> RationalHead:
-    """A head whose states are those of the automaton.
+    """Compile an automaton into a head whose states are those of the automaton.
 
     Args:
         automaton: A DFA (also what ``regex`` and ``mso`` give), an NFA, a Moore machine or a weighted automaton; a list
             of several over the same letters becomes one head over their direct sum.
         family: ``"auto"`` (permutations where every letter permutes, else dense), or a family's name: one for all, or
             one for each of several automata.
-        head: ``"rational"``, or ``"lookback"`` to show the state before the token too.
+        head: ``"rational"``, or ``"lookback"`` to also show the state before the token.
         realisation: ``"regular"``: coordinate q is state q.  ``"smallest"``: a counter as turns of the plane (d ≤ 2), a
             weighted automaton in its minimal dimension.
         dtype: ``torch.float32`` or ``torch.float64``.
@@ -53,19 +50,20 @@ def compile_head(
             temperature 1 and leaks 1e-4 a letter; at temperature 0, the default, it is exact and has no gradient.
 
     Raises:
-        CannotCompile: Where the family does not hold the automaton's matrices; the message says why, and which do.
+        CannotCompile: If the family does not hold the automaton's matrices; the message says why, and which do.
     """
     one_of("head", head, _HEADS)
-    given: Any = automaton
-    automata: list[Automaton] = list(given) if isinstance(given, list | tuple) else [given]
+    several: Any = automaton
+    automata: list[Automaton] = list(several) if isinstance(several, list | tuple) else [several]
     if not automata:
         raise ValueError("automaton must be an automaton or a list of at least one; got an empty one")
     targets = [realised(each, realisation) for each in automata]
     for target in targets[1:]:
         if target.alphabet != targets[0].alphabet:
-            raise ValueError(
-                f"automaton must be several over the same letters; got {_shown(targets[0])} and {_shown(target)}"
+            both = " and ".join(
+                f"{each.letters} letters, {', '.join(map(repr, each.alphabet[:8]))}" for each in (targets[0], target)
             )
+            raise ValueError(f"automaton must be several over the same letters; got {both}")
     return _head(targets, family, head, dtype=dtype, trainable=trainable)
 
 
@@ -86,10 +84,6 @@ def _head(
     return compiled.requires_grad_(trainable)
 
 
-def _shown(target: Realisation) -> str:
-    return f"{target.letters} letters, {', '.join(map(repr, target.alphabet[:8]))}"
-
-
 def compile_model(
     automaton: Automaton,
     *,
@@ -101,7 +95,7 @@ def compile_model(
     dtype: torch.dtype = torch.float32,
     trainable: bool = False,
 ) -> RationalTransductor | RationalReadout:
-    """A complete model whose output equals the automaton on every word, at every position.
+    """Compile an automaton into a complete model whose output equals it on every word, at every position.
 
     *Finite machines* (DFA, NFA, Moore machine, truth-valued automaton) become a :class:`RationalTransductor` whose
     argmax is the label: 1 for acceptance, 0 for rejection, or the Moore machine's own.  The right logit is 8 ahead of
@@ -113,16 +107,16 @@ def compile_model(
     final norm has length at most √W, so behind it no value can grow, and a series may.
 
     Args:
-        family, realisation, dtype, trainable: As for :func:`compile_head`.  What is not written starts silent, so a
-            trainable model is right at step 0; a frozen one trains nothing.  "Every length" needs a family that is
-            exact, as ``"auto"`` is; where it rounds, the state drifts with the length and so does the margin.
+        family, realisation, dtype, trainable: As for :func:`compile_head`.  Weights that are not written start silent,
+            so a trainable model is right at step 0; a frozen one trains nothing.  "Every length" needs a family that
+            is exact, as ``"auto"`` is; where it rounds, the state drifts with the length and the margin shrinks.
         head: ``"lookback"`` reads a label off the state *before* the token and the token, as a Mealy machine does:
             fewer states (long addition: two carries), and a feed-forward unit for every pair.
-        backbone: Room to grow: a wider, deeper backbone, with attention if you like, which starts silent.
-        output_size: Classes, at least the labels there are.
+        backbone: A wider or deeper backbone, also with attention; the additional parts start silent.
+        output_size: How many classes there are, at least as many as labels.
 
     Raises:
-        CannotCompile: As :func:`compile_head`; or where the states are too close to be told apart in ``dtype``.
+        CannotCompile: As for :func:`compile_head`; or if the states are too close to be told apart in ``dtype``.
     """
     one_of("head", head, _HEADS)
     target = realised(automaton, realisation)
@@ -133,28 +127,27 @@ def compile_model(
                 "backbone and output_size are for finite machines; a weighted automaton has one real output"
             )
         return _readout(target, family, head, dtype=dtype, trainable=trainable)
-    classes = target.classes if output_size is None else _checked_size(output_size, target.classes)
+    if output_size is not None:
+        check_positive("output_size", output_size)
+        if output_size < target.classes:
+            raise ValueError(
+                f"output_size must be at least {target.classes}, the labels of this automaton; got {output_size}"
+            )
+    classes = target.classes if output_size is None else output_size
     options: Any = {"dtype": dtype, "trainable": trainable}
     if head == "lookback":
         if realisation != "regular":
             raise ValueError(f"realisation must be 'regular' with head 'lookback'; got {realisation!r}")
         merged, labels = mealy_merged(machine)
-        cases = Cases.of_states_before(merged, labels, classes)
+        table = PositionTable.of_states_before(merged, labels, classes)
         target = realised(merged)
     elif realisation == "regular":
-        cases = Cases.of_one_hot_states(machine, classes)
+        table = PositionTable.of_one_hot_states(machine, classes)
     else:
         assert target.vectors is not None
-        cases = Cases.of_vectors(machine, target.vectors, classes)
+        table = PositionTable.of_vectors(machine, target.vectors, classes)
     compiled = _head([target], family, head, **options)
-    return transductor_of(compiled, cases, classes, backbone=backbone, **options)
-
-
-def _checked_size(output_size: int, least: int) -> int:
-    check_positive("output_size", output_size)
-    if output_size < least:
-        raise ValueError(f"output_size must be at least {least}, the labels of this automaton; got {output_size}")
-    return output_size
+    return compiled_transductor(compiled, table, classes, backbone=backbone, **options)
 
 
 def _readout(target: Realisation, family: str, head: str, *, dtype: torch.dtype, trainable: bool) -> RationalReadout:
@@ -169,7 +162,7 @@ def _readout(target: Realisation, family: str, head: str, *, dtype: torch.dtype,
 
 
 def compile_program(program: PermutationProgram, **options: Any) -> RationalTransductor:
-    """Barrington's program as a model: five states, one permutation a token, class 1 where the formula holds.
+    """Compile Barrington's program: five states, one permutation a token, class 1 where the formula holds.
 
     Feed it :func:`program_tokens`; the value is at the last position.  Options are those of :func:`compile_model`.
     """
@@ -183,7 +176,7 @@ def compile_program(program: PermutationProgram, **options: Any) -> RationalTran
 
 
 def program_tokens(program: PermutationProgram, *assignments: Mapping[str, bool]) -> Tensor:
-    """What the program's instructions are under each assignment, ``(B, T)``; an empty program is one identity."""
+    """Return the program's instructions ``(B, T)`` under each assignment; an empty program is one identity."""
     letters = {permutation: token for token, permutation in enumerate(program.letters)}
     identity = tuple(range(5))
     rows = [[letters[each] for each in program.chosen(one)] or [letters[identity]] for one in assignments]

@@ -1,12 +1,13 @@
 """Charts read backwards: for given matrices, the raw numbers of a family that has them.
 
-Every builder says why when it cannot, and what it builds is compared with the matrices that were asked for.
+Every builder says why when it cannot, and its result is compared with the matrices that were asked for.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -26,20 +27,25 @@ from transductor.compilation.rotations import (
 )
 from transductor.transitions import FAMILIES, TransitionFamily
 
-# What a letter loses to wrong states at temperature 1 when a stochastic head starts warm.
+# The share that a letter loses to wrong states at temperature 1 when a trainable stochastic head starts.
 LEAK: Final = 1e-4
 
 # How far a compiled matrix may be from the one asked for, relative to its largest entry (at least 1).
 _ERROR: Final = {torch.float32: 1e-6, torch.float64: 1e-13}
 
-Built: TypeAlias = tuple[TransitionFamily, Reals]  # the family, and the raw initial state
+_ORTHOGONAL: Final = ("orthogonal", "signed_cayley")  # families that reach every orthogonal matrix
+# From a target, and whether it will be trained, to a family.
+_Builder: TypeAlias = Callable[[Realisation, bool], TransitionFamily]
+_Preimage: TypeAlias = Callable[[Reals], Reals]
 
 
-def compiled_family(name: str, target: Realisation, *, dtype: torch.dtype, trainable: bool) -> Built:
-    """The family of that name with the matrices of ``target``, in ``dtype``, and the raw initial state ``(D)``.
+def compiled_family(
+    name: str, target: Realisation, *, dtype: torch.dtype, trainable: bool
+) -> tuple[TransitionFamily, Reals]:
+    """Return the family of that name with the matrices of ``target``, in ``dtype``, and the raw initial state ``(D)``.
 
-    ``"auto"`` is ``"permutation"`` for a finite machine whose letters all permute, unless it is to be trained, else
-    ``"dense"``.
+    ``"auto"`` is ``"permutation"`` for a finite machine whose letters all permute, unless it is to be trained, and
+    otherwise ``"dense"``.
     """
     one_of("dtype", dtype, _ERROR)
     one_of("family", name, ["auto", *FAMILIES])
@@ -47,108 +53,95 @@ def compiled_family(name: str, target: Realisation, *, dtype: torch.dtype, train
         name = "permutation" if target.permutes and _is_automaton(target) and not trainable else "dense"
     if name not in COMPILABLE:
         raise CannotCompile(_UNREACHABLE[name], _plainest(target))
-    family, raw_start = COMPILABLE[name](target, trainable)
-    family = family.to(dtype)
+    family = COMPILABLE[name](target, trainable).to(dtype)
+    raw_start = _softmax_preimage(target, target.initial) if name == "stochastic" else target.initial
     with torch.no_grad():
         start = torch.from_numpy(raw_start).to(dtype)
         pairs = ("matrices", family.table(), target.matrices), ("start", family.start_from(start), target.initial)
     allowed = 2 * LEAK if name == "stochastic" and trainable else _ERROR[dtype]
-    for what, found, wanted in pairs:
-        error = np.abs(found.detach().double().numpy() - wanted).max() / max(1.0, np.abs(wanted).max())
-        if not error <= allowed:  # nor NaN, where the numbers leave the range of dtype
-            raise CannotCompile(f"{name} has the {what} of this automaton only to {error:.1e} in {dtype}", ("dense",))
+    for part, built, wanted in pairs:
+        error = np.abs(built.detach().double().numpy() - wanted).max() / max(1.0, np.abs(wanted).max())
+        if not error <= allowed:  # also true of NaN, where the numbers leave the range of dtype
+            raise CannotCompile(f"{name} has the {part} of this automaton only to {error:.1e} in {dtype}", ("dense",))
     return family.requires_grad_(trainable), raw_start
 
 
 def _charted(name: str, target: Realisation, raw: NDArray[Any], **options: Any) -> TransitionFamily:
-    """A family in float64 with a row of raw numbers ``(V, P)`` for every letter."""
+    """Return a family in float64 with a row of raw numbers, ``(V, P)`` or ``(V, …)``, for every letter."""
     chart: Any = FAMILIES[name]
     family: TransitionFamily = chart(
         state_dim=target.dim, vocab_size=target.letters, init_scale=0.0, **options
     ).double()
     with torch.no_grad():
-        family.get_parameter("source.raw").copy_(torch.from_numpy(np.asarray(raw, dtype=np.float64)))
+        numbers = np.asarray(raw, dtype=np.float64).reshape(target.letters, -1)
+        family.get_parameter("source.raw").copy_(torch.from_numpy(numbers))
     return family
 
 
 def _plainest(target: Realisation) -> tuple[str, ...]:
-    """What holds any matrices, and what holds these exactly with less."""
+    """Return the families that hold these matrices exactly: the most special one, and the one that holds any."""
     if target.permutes:
         return "permutation", "dense"
     return ("stochastic", "dense") if _is_automaton(target) else ("dense",)
 
 
-def _is_distribution(target: Realisation) -> bool:
-    columns = np.concatenate((target.matrices.transpose(0, 2, 1).reshape(-1, target.dim), target.initial[None]))
-    return bool((columns >= 0).all() and np.abs(columns.sum(1) - 1).max() < 1e-12)
-
-
 def _is_automaton(target: Realisation) -> bool:
-    """One state at a time."""
+    """Return whether the head is in one state at a time."""
     return target.deterministic and bool((target.initial == 1).sum() == 1 and (target.initial != 0).sum() == 1)
 
 
-def _letter(target: Realisation, letter: int) -> str:
-    return f"the letter {target.alphabet[letter]!r}"
+def _first_letter(target: Realisation, chosen: NDArray[np.bool_]) -> str:
+    """Name the first letter for which ``chosen (V)`` is true; the empty string if there is none."""
+    letters = np.flatnonzero(chosen)
+    return f"the letter {target.alphabet[letters[0]]!r}" if len(letters) else ""
 
 
 def _cap(target: Realisation) -> float:
-    """A spectral cap that no matrix reaches, so that capping changes nothing."""
+    """Return a spectral cap that no matrix reaches, so that capping changes nothing."""
     return max(1.0, 1.001 * float(np.linalg.norm(target.matrices, 2, (1, 2)).max()))
 
 
-def _dense(target: Realisation, trainable: bool) -> Built:
-    return _charted("dense", target, target.matrices.reshape(target.letters, -1)), target.initial
+def _dense(target: Realisation, trainable: bool) -> TransitionFamily:
+    return _charted("dense", target, target.matrices)
 
 
-def _affine(target: Realisation, trainable: bool) -> Built:
+def _affine(target: Realisation, trainable: bool) -> TransitionFamily:
     kept = np.eye(target.dim)[-1]
     if (target.matrices[:, -1] != kept).any() or target.initial[-1] != 1:
         raise CannotCompile("affine keeps the last coordinate at 1, and this automaton changes it", _plainest(target))
-    return _charted("affine", target, target.matrices[:, :-1].reshape(target.letters, -1)), target.initial
+    return _charted("affine", target, target.matrices[:, :-1])
 
 
-def _shared_basis(target: Realisation, trainable: bool) -> Built:
-    basis, place = np.unique(target.matrices, axis=0, return_inverse=True)
-    family = _charted("shared_basis", target, np.eye(len(basis))[place.reshape(-1)], basis_size=len(basis))
+def _shared_basis(target: Realisation, trainable: bool) -> TransitionFamily:
+    basis, number = np.unique(target.matrices, axis=0, return_inverse=True)
+    family = _charted("shared_basis", target, np.eye(len(basis))[number.reshape(-1)], basis_size=len(basis))
     with torch.no_grad():
         family.get_parameter("basis").copy_(torch.from_numpy(basis))
-    return family, target.initial
+    return family
 
 
-def _block_sparse(target: Realisation, trainable: bool) -> Built:
+def _block_sparse(target: Realisation, trainable: bool) -> TransitionFamily:
     used = np.argwhere((target.matrices != 0).any(0))
     size = next(s for s in range(1, target.dim + 1) if (used[:, 0] // s == used[:, 1] // s).all())
-    family = _charted_at_places("block_sparse", target, block_size=size, bandwidth=0)
-    return family, target.initial
+    options = {"block_size": size, "bandwidth": 0}
+    empty = FAMILIES["block_sparse"](state_dim=target.dim, vocab_size=target.letters, **options)
+    entries = target.matrices.reshape(target.letters, -1)[:, empty.get_buffer("places").numpy()]
+    return _charted("block_sparse", target, entries, spectral_cap=_cap(target), **options)
 
 
-def _charted_at_places(name: str, target: Realisation, **options: Any) -> TransitionFamily:
-    """Families that put each raw number where ``places`` says: entries ``(P)`` of the flattened matrix."""
-    empty = FAMILIES[name](state_dim=target.dim, vocab_size=target.letters, **options)
-    places = empty.get_buffer("places").numpy()
-    entries = target.matrices.reshape(target.letters, -1)[:, places]
-    return _charted(name, target, entries, spectral_cap=_cap(target), **options)
+def _striped(name: str, target: Realisation, trainable: bool) -> TransitionFamily:
+    """Build Toeplitz and Hankel matrices: one number for all entries of a diagonal."""
+    chart: Any = FAMILIES[name]
+    diagonal = chart(state_dim=target.dim, vocab_size=1).get_buffer("places").numpy()
+    numbers = np.empty((target.letters, 2 * target.dim - 1))
+    numbers[:, diagonal] = target.matrices
+    if letter := _first_letter(target, (numbers[:, diagonal] != target.matrices).any((1, 2))):
+        raise CannotCompile(f"{letter} has no {name} matrix", _plainest(target))
+    return _charted(name, target, numbers, spectral_cap=_cap(target))
 
 
-def _striped(name: str) -> Callable[[Realisation, bool], Built]:
-    """Toeplitz and Hankel: one number for all entries of a diagonal."""
-
-    def build(target: Realisation, trainable: bool) -> Built:
-        chart: Any = FAMILIES[name]
-        places = chart(state_dim=target.dim, vocab_size=1).get_buffer("places").numpy()
-        numbers = np.empty((target.letters, 2 * target.dim - 1))
-        numbers[:, places] = target.matrices
-        wrong = np.argwhere((numbers[:, places] != target.matrices).any((1, 2)))
-        if len(wrong):
-            raise CannotCompile(f"{_letter(target, int(wrong[0, 0]))} has no {name} matrix", _plainest(target))
-        return _charted(name, target, numbers, spectral_cap=_cap(target)), target.initial
-
-    return build
-
-
-def _dplr(target: Realisation, trainable: bool) -> Built:
-    """``M = 0 + U Vᵀ`` or ``I + U Vᵀ``, whichever rank is less: U independent columns, V by least squares."""
+def _dplr(target: Realisation, trainable: bool) -> TransitionFamily:
+    """Write ``M = 0 + U Vᵀ`` or ``I + U Vᵀ``, whichever rank is less: U independent columns, V by least squares."""
     factors = []
     for matrix in target.matrices:
         rest = [(matrix - diagonal * np.eye(target.dim), diagonal) for diagonal in (0.0, 1.0)]
@@ -159,52 +152,54 @@ def _dplr(target: Realisation, trainable: bool) -> Built:
                 columns.append(column)
         left = low[:, columns]
         right = np.linalg.lstsq(left, low, rcond=None)[0].T if columns else np.zeros((target.dim, 0))
-        whole = np.round(right)
-        factors.append((diagonal, left, np.where(np.abs(right - whole) < 1e-12, whole, right)))
+        rounded = np.round(right)
+        factors.append((diagonal, left, np.where(np.abs(right - rounded) < 1e-12, rounded, right)))
     rank = max(1, *(left.shape[1] for _, left, _ in factors))
     raw = np.zeros((target.letters, target.dim, 1 + 2 * rank))
     for row, (diagonal, left, right) in zip(raw, factors, strict=True):
         row[:, 0] = diagonal
         row[:, 1 : 1 + left.shape[1]], row[:, 1 + rank : 1 + rank + right.shape[1]] = left, right
-    return _charted(
-        "dplr", target, raw.reshape(target.letters, -1), rank=rank, spectral_cap=_cap(target)
-    ), target.initial
+    return _charted("dplr", target, raw, rank=rank, spectral_cap=_cap(target))
 
 
-def _permutation(target: Realisation, trainable: bool) -> Built:
+def _permutation(target: Realisation, trainable: bool) -> TransitionFamily:
     if not target.permutes:
         zero_one = np.isin(target.matrices, (0.0, 1.0)).all((1, 2))
         fine = zero_one & (target.matrices.sum(1) == 1).all(1) & (target.matrices.sum(2) == 1).all(1)
-        letter = _letter(target, int(fine.argmin()))
+        letter = _first_letter(target, ~fine)
         raise CannotCompile(f"permutation needs letters that permute states, and {letter} does not", _plainest(target))
     if trainable:
         raise CannotCompile("permutation has nothing to train", ("orthogonal", "dense"))
     images = target.matrices.argmax(1).tolist()
-    return FAMILIES["permutation"](permutations=images), target.initial  # type: ignore[call-arg]
+    return FAMILIES["permutation"](permutations=images)  # type: ignore[call-arg]
 
 
-def _stochastic(target: Realisation, trainable: bool) -> Built:
-    """Deterministic: exact at temperature 0, warm at 1.  Otherwise logarithms at temperature 1, which have no zeros."""
-    if not _is_distribution(target):
+def _softmax_preimage(target: Realisation, distributions: Reals) -> Reals:
+    """Return logits of distributions: sharp ones for 0/1 distributions, otherwise logarithms, which have no zeros."""
+    if _is_automaton(target):
+        return distributions * math.log((1 - LEAK) / LEAK * max(1, target.dim - 1))
+    logits: Reals = np.log(distributions)
+    return logits
+
+
+def _stochastic(target: Realisation, trainable: bool) -> TransitionFamily:
+    """Build a deterministic machine, exact at temperature 0 and leaking at 1; or any positive columns, at 1."""
+    columns = np.concatenate((target.matrices.transpose(0, 2, 1).reshape(-1, target.dim), target.initial[None]))
+    if (columns < 0).any() or np.abs(columns.sum(1) - 1).max() >= 1e-12:
         raise CannotCompile(
             "stochastic needs a start and columns that are distributions (at least 0, sum 1)", ("dense",)
         )
-    matrices, initial = target.matrices, target.initial
-    if _is_automaton(target):
-        sharpness = math.log((1 - LEAK) / LEAK * max(1, target.dim - 1))
-        logits, start = sharpness * matrices, sharpness * initial
-        temperature = 1.0 if trainable else 0.0
-    elif (matrices > 0).all() and (initial > 0).all():
-        logits, start, temperature = np.log(matrices), np.log(initial), 1.0
-    else:
+    sharp = _is_automaton(target)
+    if not sharp and not (columns > 0).all():
         raise CannotCompile(
             "stochastic is a softmax, which has no zeros unless all its columns are 0/1 (temperature 0)", ("dense",)
         )
-    return _charted("stochastic", target, logits.reshape(target.letters, -1), temperature=temperature), start
+    temperature = 0.0 if sharp and not trainable else 1.0
+    return _charted("stochastic", target, _softmax_preimage(target, target.matrices), temperature=temperature)
 
 
 def _diagonals(name: str, target: Realisation) -> Reals:
-    """Eigenvalues ``(V, D)`` of matrices that must be diagonal."""
+    """Return the eigenvalues ``(V, D)`` of matrices that must be diagonal."""
     diagonals: Reals = np.diagonal(target.matrices, axis1=1, axis2=2)
     if (target.matrices != diagonals[:, :, None] * np.eye(target.dim)).any():
         hint = " (with realisation='smallest' they would be)" if target.permutes and target.dim == 2 else ""
@@ -212,66 +207,47 @@ def _diagonals(name: str, target: Realisation) -> Reals:
     return diagonals
 
 
-def _signed_diagonal(target: Realisation, trainable: bool) -> Built:
+def _signed_diagonal(target: Realisation, trainable: bool) -> TransitionFamily:
     values, cap = _diagonals("signed_diagonal", target), max(1.0, float(np.abs(target.matrices).max()))
-    return _charted("signed_diagonal", target, np.arccos(values / cap), spectral_cap=cap), target.initial
+    return _charted("signed_diagonal", target, np.arccos(values / cap), spectral_cap=cap)
 
 
-def _diagonal(target: Realisation, trainable: bool) -> Built:
+def _diagonal(target: Realisation, trainable: bool) -> TransitionFamily:
     values = _diagonals("diagonal", target)
     if (values <= 0).any():
         raise CannotCompile("diagonal reaches numbers above 0 only", ("signed_diagonal", "dense"))
     cap = 2 * float(values.max())  # σ(θ) = 1 would lie at infinity
-    return _charted("diagonal", target, np.log(values / (cap - values)), spectral_cap=cap), target.initial
+    return _charted("diagonal", target, np.log(values / (cap - values)), spectral_cap=cap)
 
 
 def _check_orthogonal(name: str, target: Realisation) -> None:
     gram = target.matrices.transpose(0, 2, 1) @ target.matrices
-    wrong = np.argwhere(np.abs(gram - np.eye(target.dim)).max((1, 2)) > 1e-12)
-    if len(wrong):
-        letter = _letter(target, int(wrong[0, 0]))
+    if letter := _first_letter(target, np.abs(gram - np.eye(target.dim)).max((1, 2)) > 1e-12):
         why = "merges states" if target.deterministic else "does not keep lengths"
         raise CannotCompile(f"{name} has orthogonal matrices only, and {letter} {why}", _plainest(target))
 
 
-def _check_rotations(name: str, target: Realisation) -> None:
+def _rotations(name: str, preimage: _Preimage, target: Realisation, trainable: bool) -> TransitionFamily:
+    """Build a family that reaches all rotations."""
     _check_orthogonal(name, target)
-    wrong = np.argwhere(np.linalg.det(target.matrices) < 0)
-    if len(wrong):
-        letter = _letter(target, int(wrong[0, 0]))
-        raise CannotCompile(
-            f"{name} reaches rotations, det +1, and {letter} has det −1: signs (or one more dimension) repair it",
-            ("orthogonal", "signed_cayley"),
-        )
+    if letter := _first_letter(target, np.linalg.det(target.matrices) < 0):
+        reason = f"{name} reaches rotations, det +1, and {letter} has det −1: signs (or one more dimension) repair it"
+        raise CannotCompile(reason, _ORTHOGONAL)
+    return _charted(name, target, skew_numbers(target.matrices, preimage))
 
 
-def _skew_chart(name: str, preimage: Callable[[Reals], Reals]) -> Callable[[Realisation, bool], Built]:
-    """Families of all rotations."""
-
-    def build(target: Realisation, trainable: bool) -> Built:
-        _check_rotations(name, target)
-        return _charted(name, target, skew_numbers([preimage(matrix) for matrix in target.matrices])), target.initial
-
-    return build
-
-
-def _check_no_half_turn(name: str, target: Realisation, matrices: Reals) -> None:
-    for letter, matrix in enumerate(matrices):
-        if has_half_turn(matrix):
-            raise CannotCompile(
-                f"{name} never has the eigenvalue −1 (C(A) + I = 2(I − A)⁻¹ is invertible), and "
-                f"{_letter(target, letter)} has it: C(A)² reaches half turns, signs reach reflections",
-                ("orthogonal", "signed_cayley"),
-            )
-
-
-def _cayley(target: Realisation, trainable: bool) -> Built:
+def _cayley(target: Realisation, trainable: bool) -> TransitionFamily:
     _check_orthogonal("cayley", target)
-    _check_no_half_turn("cayley", target, target.matrices)
-    return _charted("cayley", target, skew_numbers([cayley_preimage(m) for m in target.matrices])), target.initial
+    if letter := _first_letter(target, np.array([has_half_turn(matrix) for matrix in target.matrices])):
+        raise CannotCompile(
+            "cayley never has the eigenvalue −1 (C(A) + I = 2(I − A)⁻¹ is invertible), and "
+            f"{letter} has it: C(A)² reaches half turns, signs reach reflections",
+            _ORTHOGONAL,
+        )
+    return _charted("cayley", target, skew_numbers(target.matrices, cayley_preimage))
 
 
-def _scaled_cayley(target: Realisation, trainable: bool) -> Built:
+def _scaled_cayley(target: Realisation, trainable: bool) -> TransitionFamily:
     gains = np.linalg.norm(target.matrices, axis=(1, 2)) / math.sqrt(target.dim)
     if ((gains <= 0) | (gains >= 1)).any():
         raise CannotCompile(
@@ -282,23 +258,19 @@ def _scaled_cayley(target: Realisation, trainable: bool) -> Built:
         raise CannotCompile("scaled_cayley has multiples of rotations only", ("dense",))
     if any(map(has_half_turn, turns)):
         raise CannotCompile("scaled_cayley has multiples of rotations without the eigenvalue −1 only", ("dense",))
-    raw = np.concatenate((skew_numbers([cayley_preimage(m) for m in turns]), np.log(gains / (1 - gains))[:, None]), 1)
-    return _charted("scaled_cayley", target, raw), target.initial
+    logits = np.log(gains / (1 - gains))
+    return _charted("scaled_cayley", target, np.column_stack((skew_numbers(turns, cayley_preimage), logits)))
 
 
-def _signed(name: str, preimage: Callable[[Reals], Reals], signs_of: Callable[[Reals], Reals]) -> Any:
-    """Families of rotations with signed columns: signs first, then the rotation that is left."""
-
-    def build(target: Realisation, trainable: bool) -> Built:
-        _check_orthogonal(name, target)
-        signs = np.stack([signs_of(matrix) for matrix in target.matrices])
-        rotations = target.matrices * signs[:, None, :]
-        raw = skew_numbers([preimage(rotation) for rotation in rotations])
-        family = _charted(name, target, raw, negatives=0)
-        family.get_buffer("signs").copy_(torch.from_numpy(signs))
-        return family, target.initial
-
-    return build
+def _signed(
+    name: str, preimage: _Preimage, signs_of: _Preimage, target: Realisation, trainable: bool
+) -> TransitionFamily:
+    """Build a family of rotations with signed columns: signs first, then the rotation that is left."""
+    _check_orthogonal(name, target)
+    signs = np.stack([signs_of(matrix) for matrix in target.matrices])
+    family = _charted(name, target, skew_numbers(target.matrices * signs[:, None, :], preimage), negatives=0)
+    family.get_buffer("signs").copy_(torch.from_numpy(signs))
+    return family
 
 
 def _sign_of_determinant(matrix: Reals) -> Reals:
@@ -307,36 +279,36 @@ def _sign_of_determinant(matrix: Reals) -> Reals:
     return signs
 
 
-def _householder(target: Realisation, trainable: bool) -> Built:
+def _householder(target: Realisation, trainable: bool) -> TransitionFamily:
     _check_orthogonal("householder", target)
     normals = [reflections_of(matrix) for matrix in target.matrices]
     if len({len(each) % 2 for each in normals}) > 1:
         raise CannotCompile(
             "householder has as many reflections for every letter, hence one determinant, and these letters have both",
-            ("orthogonal", "signed_cayley"),
+            _ORTHOGONAL,
         )
     most = max(map(len, normals)) or 2
     pair = np.eye(target.dim)[0]  # twice the same reflection is none
     raw = [np.concatenate([*each, *[pair] * (most - len(each))]) for each in normals]
-    return _charted("householder", target, np.stack(raw), reflections=most), target.initial
+    return _charted("householder", target, np.stack(raw), reflections=most)
 
 
-COMPILABLE: Final[dict[str, Callable[[Realisation, bool], Built]]] = {
+COMPILABLE: Final[dict[str, _Builder]] = {
     "dense": _dense,
     "affine": _affine,
     "shared_basis": _shared_basis,
     "block_sparse": _block_sparse,
-    "toeplitz": _striped("toeplitz"),
-    "hankel": _striped("hankel"),
+    "toeplitz": partial(_striped, "toeplitz"),
+    "hankel": partial(_striped, "hankel"),
     "dplr": _dplr,
     "permutation": _permutation,
     "stochastic": _stochastic,
     "diagonal": _diagonal,
     "signed_diagonal": _signed_diagonal,
-    "orthogonal": _signed("orthogonal", squared_cayley_preimage, _sign_of_determinant),
-    "signed_cayley": _signed("signed_cayley", cayley_preimage, signs_without_half_turn),
-    "squared_cayley": _skew_chart("squared_cayley", squared_cayley_preimage),
-    "exponential": _skew_chart("exponential", exponential_preimage),
+    "orthogonal": partial(_signed, "orthogonal", squared_cayley_preimage, _sign_of_determinant),
+    "signed_cayley": partial(_signed, "signed_cayley", cayley_preimage, signs_without_half_turn),
+    "squared_cayley": partial(_rotations, "squared_cayley", squared_cayley_preimage),
+    "exponential": partial(_rotations, "exponential", exponential_preimage),
     "cayley": _cayley,
     "scaled_cayley": _scaled_cayley,
     "householder": _householder,

@@ -1,8 +1,8 @@
-"""Automata as linear machines: a start, one matrix per letter, and what a state means.
+"""Automata as linear recurrences: a start, one matrix per letter, and what a state means.
 
-*regular*: coordinate q is state q, so a finite machine is a 0/1 machine whose state is a one-hot vector for ever: a sum
-of zeros and a single one is never rounded, whatever the order of the products.  *smallest*: as few coordinates as are
-known to do, with real entries, hence with rounding.
+*regular*: coordinate q is state q, so a finite machine has 0/1 matrices and its state is a one-hot vector at every
+length: a sum of zeros and a single one is never rounded, whatever the order of the products.  *smallest*: as few
+coordinates as are known to suffice, with real entries, hence with rounding.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from transductor.automata.boolean import as_dfa
 from transductor.automata.finite_automata import DFA, NFA, determinised
+from transductor.automata.graphs import breadth_first
 from transductor.automata.library import NamedMachine
 from transductor.automata.moore import IGNORED, MooreMachine
 from transductor.automata.reduction import minimised
@@ -44,16 +45,16 @@ class CannotCompile(ValueError):
 
 @dataclass(frozen=True)
 class Realisation:
-    """``h_t = M_{x_t} h_{t−1}`` from ``initial``.
+    """The linear recurrence ``h_t = M_{x_t} h_{t−1}`` from ``initial``.
 
     Attributes:
         alphabet: The letters; token v stands for ``alphabet[v]``.
         initial: ``h_0 (D)``.
         matrices: ``M[letter, to, from]``, ``(V, D, D)``.
         final: ``(D)``, where the value of a word is ``final · h``; None for a finite machine.
-        machine: The finite machine, where there is one, and
-        vectors: ``(states, D)``, the vector that stands for each of its states, and
-        classes: how many labels it may give; 2 for a language.
+        machine: The finite machine, where there is one.
+        vectors: ``(states, D)``, the vector that stands for each of its states.
+        classes: How many labels it may give; 2 for a language.
     """
 
     alphabet: tuple[Hashable, ...]
@@ -65,35 +66,35 @@ class Realisation:
     classes: int = 1
 
     @property
+    def letters(self) -> int:
+        """The number V of letters."""
+        return len(self.alphabet)
+
+    @property
     def dim(self) -> int:
-        """D."""
+        """The dimension D of a state."""
         return len(self.initial)
 
     @property
-    def letters(self) -> int:
-        """V."""
-        return len(self.matrices)
-
-    @property
     def deterministic(self) -> bool:
-        """Every letter sends every coordinate to one coordinate, with weight 1."""
+        """Whether every letter sends every coordinate to one coordinate, with weight 1."""
         zero_one = np.isin(self.matrices, (0.0, 1.0)).all()
         return bool(zero_one and (self.matrices.sum(1) == 1).all())
 
     @property
     def permutes(self) -> bool:
-        """Every letter is a permutation of the coordinates."""
+        """Whether every letter is a permutation of the coordinates."""
         return self.deterministic and bool((self.matrices.sum(2) == 1).all())
 
 
 def realised(automaton: Automaton, realisation: str = "regular") -> Realisation:
-    """The linear machine of an automaton.
+    """Return the linear recurrence of an automaton.
 
     Truth-valued automata and NFAs are languages: they are determinised.  Numbers are kept as they are.
 
     Raises:
-        CannotCompile: Costs and log-probabilities, which another semiring multiplies; letters that do not generate a
-            cyclic group, for ``"smallest"``.
+        CannotCompile: For costs and log-probabilities, which another semiring multiplies; for ``"smallest"``, if the
+            letters do not generate a cyclic group.
     """
     one_of("realisation", realisation, REALISATIONS)
     if isinstance(automaton, NamedMachine):
@@ -159,7 +160,7 @@ def _regular(machine: MooreMachine, alphabet: tuple[Hashable, ...], classes: int
 
 
 def _rotation(machine: MooreMachine, alphabet: tuple[Hashable, ...], classes: int) -> Realisation:
-    """A cyclic machine as turns of the plane: state ``gᵏ(start)`` at the angle ``2πk/n``; ±1 when n ≤ 2."""
+    """Return a cyclic machine as turns of the plane: state ``gᵏ(start)`` at the angle ``2πk/n``; ±1 when n ≤ 2."""
     machine = _reachable(machine)
     count, phases = machine.states, _phases(machine)
     turns = phases[machine.transitions[machine.start]]
@@ -174,7 +175,7 @@ def _rotation(machine: MooreMachine, alphabet: tuple[Hashable, ...], classes: in
 
 
 def _direction(phase: int, count: int) -> tuple[float, float]:
-    """Cosine and sine of ``2π phase / count``; quarter turns without rounding."""
+    """Return cosine and sine of ``2π phase / count``; quarter turns do not round."""
     quarters, rest = divmod(4 * (phase % count), count)
     cosine, sine = math.cos(math.pi * rest / (2 * count)), math.sin(math.pi * rest / (2 * count))
     for _ in range(quarters):
@@ -183,7 +184,7 @@ def _direction(phase: int, count: int) -> tuple[float, float]:
 
 
 def _phases(machine: MooreMachine) -> Integers:
-    """``phases[gᵏ(start)] = k`` for a generator g of the group of the letters, or a refusal."""
+    """Return ``phases[gᵏ(start)] = k`` for a generator g of the group of the letters, or refuse."""
     count, letters = machine.states, machine.transitions.T
     advice = "realisation='smallest' needs letters that generate a cyclic group, such as a counter's"
     if any(len(set(letter)) < count for letter in letters.tolist()):
@@ -209,7 +210,7 @@ def _phases(machine: MooreMachine) -> Integers:
 
 
 def _orbit(permutation: Integers, start: int) -> list[int]:
-    """The states that a permutation leads to from the start, in turn."""
+    """Return the states that a permutation leads to from the start, in turn."""
     steps, orbit = permutation.tolist(), [start]
     while (after := steps[orbit[-1]]) != start:
         orbit.append(after)
@@ -217,18 +218,13 @@ def _orbit(permutation: Integers, start: int) -> list[int]:
 
 
 def _reachable(machine: MooreMachine) -> MooreMachine:
-    """Only the states that words lead to, in the order in which they are met."""
-    transitions, outputs = machine.transitions, machine.outputs
-    return MooreMachine.explored(
-        machine.start,
-        machine.letters,
-        lambda state, letter: int(transitions[state, letter]),
-        lambda state: int(outputs[state]),
-    )
+    """Return the machine with only the states that words lead to, breadth-first."""
+    states, table = breadth_first(machine.start, lambda states: machine.transitions[states], machine.states)
+    return MooreMachine(table, machine.outputs[states])
 
 
 def mealy_merged(machine: MooreMachine) -> tuple[MooreMachine, Integers]:
-    """The fewest states from which the *next* label can be told: the machine, and ``labels (states, letters)``.
+    """Return the machine with the fewest states that tell the *next* label, and ``labels (states, letters)``.
 
     Long addition is two carries here, and two carries beside every digit as a Moore machine.  The merged machine has no
     labels of its own.
@@ -237,12 +233,12 @@ def mealy_merged(machine: MooreMachine) -> tuple[MooreMachine, Integers]:
     labels = machine.outputs[machine.transitions]
     classes = np.unique(labels, axis=0, return_inverse=True)[1].reshape(-1)
     while True:
-        seen = np.concatenate((classes[:, None], classes[machine.transitions]), 1)
-        finer = np.unique(seen, axis=0, return_inverse=True)[1].reshape(-1)
+        both = np.column_stack((classes, classes[machine.transitions]))
+        finer = np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
         if finer.max() == classes.max():
             break
         classes = finer
     first = np.unique(classes, return_index=True)[1]
     merged = classes[machine.transitions[first]]
-    nothing = np.full(len(first), IGNORED)
-    return MooreMachine(merged, nothing, int(classes[machine.start])), labels[first]
+    unlabelled = np.full(len(first), IGNORED)
+    return MooreMachine(merged, unlabelled, int(classes[machine.start])), labels[first]

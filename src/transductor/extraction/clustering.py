@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -24,29 +23,6 @@ _NOTHING = 1e-9  # a state shorter than this has no direction
 
 class DidNotClose(Exception):
     """A walk was given up; the message says why."""
-
-
-@dataclass(frozen=True)
-class Walk:
-    """The states that a walk met, and where letters lead.
-
-    Attributes:
-        transitions: ``(states, letters)``; −1 where the walk did not go.
-        representatives: ``(states, D)``, the first head state of each.
-        spread: The largest distance of a successor to the representative it was taken for.
-        separation: The smallest distance of two representatives; 1, the size of a typical state, if there is only one.
-        radius: The distance within which states were taken for one.
-        up_to_scale: Whether states on one ray from the origin were taken for one too.
-        points: ``(states, R)``: the observable coordinates of the representatives.
-    """
-
-    transitions: Tensor
-    representatives: Tensor
-    spread: float
-    separation: float
-    radius: float
-    up_to_scale: bool
-    points: Tensor
 
 
 class Search:
@@ -96,49 +72,32 @@ class Search:
             if radius >= redundant:  # between spread and separation of a walk, every radius gives the same one
                 continue
             try:
-                walk = self._walk(radius, up_to_scale)
+                walk = Walk(self, radius, up_to_scale)
             except DidNotClose as reason:  # smaller radii need more states
                 self.notes.append(f"taking {'rays' if up_to_scale else 'states'} within {radius:g} for one, {reason}")
                 return
             redundant = walk.spread
             yield walk
 
-    def _walk(self, radius: float, up_to_scale: bool) -> Walk:
-        """Explore from the start, breadth-first, so that every representative is the state of a shortest word.
 
-        States in different contexts are never taken for one.  Raises :class:`DidNotClose` past ``max_states``, or at a
-        state that is not finite.
-        """
-        known = _Representatives(self, radius, up_to_scale)
-        table = _explored(self.head, self.contexts, known)
-        return Walk(
-            table, known.states.clone(), known.spread, known.separation(), radius, up_to_scale, known.points.clone()
-        )
+class Walk:
+    """The states that words lead to, near ones taken for one, each represented by the first state that was met.
 
+    The walk is breadth-first, so that every representative is the state of a shortest word.  States in different
+    contexts are never taken for one.
 
-def _explored(head: ObservedHead, contexts: Contexts, known: _Representatives) -> Tensor:
-    """Go from every state with every letter that may follow one that led there, until no new state comes."""
-    letters = len(head.table)
-    table = torch.full((1, letters), -1)
-    # Which letters lead to a state; the last column stands for the beginning.
-    led = torch.zeros(1, letters + 1, dtype=torch.bool)
-    led[0, letters] = True
-    while True:
-        allowed = led.double() @ contexts.follows.double() > 0
-        pairs = torch.nonzero(allowed & (table < 0))
-        if not len(pairs):
-            return table
-        for sources, steps in (part.T for part in pairs.split(_AT_ONCE)):
-            numbers = known.numbers(stepped(head.table, known.states[sources], steps), contexts.after[steps])
-            more = known.count - len(table)
-            table = torch.cat([table, table.new_full((more, letters), -1)])
-            led = torch.cat([led, led.new_zeros(more, letters + 1)])
-            table[sources, steps] = numbers
-            led[numbers, steps] = True
+    Args:
+        search: The head, what is read off its states, and which letters may follow each other.
+        radius: The distance within which states are taken for one.
+        up_to_scale: Whether states on one ray from the origin are taken for one too.
 
+    Attributes:
+        transitions: ``(states, letters)``; −1 where the walk did not go.
+        spread: The largest distance of a successor to the representative it was taken for.
 
-class _Representatives:
-    """The representatives ``(n, D)`` so far, and their points ``(n, R)``."""
+    Raises:
+        DidNotClose: Past ``max_states``, or at a state that is not finite.
+    """
 
     def __init__(self, search: Search, radius: float, up_to_scale: bool) -> None:
         self.metric, self.max_states = search.metric, search.max_states
@@ -147,16 +106,39 @@ class _Representatives:
         states, points = self._located(search.head.start.unsqueeze(0), torch.tensor([search.contexts.first]))
         self._states, self._points = torch.empty_like(states), torch.empty_like(points)
         self._keep(states[0], points[0])
+        self.transitions = self._explored(search.head.table, search.contexts)
+
+    def _explored(self, table: Tensor, contexts: Contexts) -> Tensor:
+        """Go from every state with every letter that may follow one that led there, until no new state comes."""
+        letters = len(table)
+        transitions = torch.full((1, letters), -1)
+        # Which letters lead to a state; the last column stands for the beginning.
+        led = torch.zeros(1, letters + 1, dtype=torch.bool)
+        led[0, letters] = True
+        while True:
+            allowed = led.double() @ contexts.follows.double() > 0
+            pairs = torch.nonzero(allowed & (transitions < 0))
+            if not len(pairs):
+                return transitions
+            for sources, steps in (part.T for part in pairs.split(_AT_ONCE)):
+                numbers = self._numbers(stepped(table, self.states[sources], steps), contexts.after[steps])
+                more = self.count - len(transitions)
+                transitions = torch.cat([transitions, transitions.new_full((more, letters), -1)])
+                led = torch.cat([led, led.new_zeros(more, letters + 1)])
+                transitions[sources, steps] = numbers
+                led[numbers, steps] = True
 
     @property
     def states(self) -> Tensor:
+        """The representatives ``(states, D)``."""
         return self._states[: self.count]
 
     @property
     def points(self) -> Tensor:
+        """The observable coordinates ``(states, R)`` of the representatives."""
         return self._points[: self.count]
 
-    def numbers(self, states: Tensor, contexts: Tensor) -> Tensor:
+    def _numbers(self, states: Tensor, contexts: Tensor) -> Tensor:
         """Return for each of ``(m, D)`` states the number of its representative ``(m)``; some become new ones."""
         states, points = self._located(states, contexts)
         nearest = _nearest(points, self.points)
@@ -174,6 +156,7 @@ class _Representatives:
         return nearest
 
     def separation(self) -> float:
+        """Return the smallest distance of two representatives; 1, the size of a typical state, if there is only one."""
         least = _APART
         for number in range(1, self.count):
             least = min(least, float((self.points[:number] - self.points[number]).norm(dim=1).min()))

@@ -204,7 +204,7 @@ def generated_group(
 
 def _extraction(walk: Walk, words: Tensor | None) -> Extraction:
     """Return the walk as a machine, with a sink where the walk did not go."""
-    table, states, sink = walk.transitions, walk.representatives, None
+    table, states, sink = walk.transitions, walk.states.clone(), None
     outputs = torch.arange(len(table))
     if (table < 0).any():
         sink = len(table)
@@ -215,7 +215,7 @@ def _extraction(walk: Walk, words: Tensor | None) -> Extraction:
         MooreMachine(table.numpy(), outputs.numpy()),
         states,
         walk.spread,
-        walk.separation,
+        walk.separation(),
         walk.radius,
         up_to_scale=walk.up_to_scale,
         sink=sink,

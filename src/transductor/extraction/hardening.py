@@ -74,10 +74,7 @@ def harden(
         )
     hard = copy.deepcopy(model)
     hard.rational_head = machine_head(
-        extraction.machine,
-        lookback=head.shows_previous,
-        like=head.raw_initial_state,
-        backend=head.backend,
+        extraction.machine, lookback=head.shows_previous, like=head.raw_initial_state, backend=head.backend
     )
     if isinstance(hard, RationalReadout):
         hard.readout = _refitted(hard.readout, states)

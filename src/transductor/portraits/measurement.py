@@ -159,7 +159,7 @@ class _Measurement:
         self.letters, self.extraction, self.length = len(self.exact.table), extraction, length
         self.contexts = Contexts.of(words, self.letters)
         self.metric = observable_coordinates(self.exact, self.contexts, words)  # (C, D, R)
-        self.given = None if words is None else words.long().cpu()
+        self.task_words = None if words is None else words.long().cpu()
         self.generator = torch.Generator().manual_seed(seed)
 
     def eigenvalues(self) -> list[list[list[float]]]:
@@ -168,8 +168,8 @@ class _Measurement:
 
     def words(self, count: int, length: int) -> Tensor:
         """Return rows ``(B, T)`` of the given words, or random ones."""
-        if self.given is not None:
-            return self.given[:count, :length]
+        if self.task_words is not None:
+            return self.task_words[:count, :length]
         return random_words(self.letters, count, length, self.generator)
 
     def states(self, words: Tensor) -> Tensor:
