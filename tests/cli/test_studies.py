@@ -202,7 +202,7 @@ def test_a_full_disk_is_one_line_and_the_next_time_goes_on(tmp_path, monkeypatch
         shown = reproduce(tmp_path, "odd", "--seeds", 1)
     assert shown.exit_code == 2
     assert words in shown.output
-    assert "No space left on device; what was there is whole" in shown.output
+    assert "No space left on device; what was there is intact" in shown.output
     assert "Traceback" not in shown.output
     assert "0 runs are there already, 1 are to be done" in reproduce(tmp_path, "odd", "--seeds", 1).output
     findings(tmp_path, replace(ODD, seeds=(0,)))

@@ -203,7 +203,7 @@ def test_a_full_disk_is_said_and_the_next_run_goes_on(troubled, half_done, expec
         words, folder = troubled[trouble]
         assert re.match(pattern, words), words
         assert str(folder) in words
-        assert words.endswith("File too large; what was there is whole")
+        assert words.endswith("File too large; what was there is intact")
         assert not record_path(folder, "miniature", "annealed", 0).exists()
         check_whole(folder, half_done)
         assert not [name for name in contents(folder) if HALF_WRITTEN.search(name)]
@@ -290,7 +290,7 @@ def test_wherever_the_disk_fills_up(tmp_path, monkeypatch, half_done, expected, 
     with monkeypatch.context() as patch:
         full_from(patch, number)
         with pytest.raises(
-            (OSError, TrainingError), match=r"cannot be written.*No space left.*what was there is whole"
+            (OSError, TrainingError), match=r"cannot be written.*No space left.*what was there is intact"
         ):
             reproduce([VICTIM], folder)
     check_whole(folder, half_done)

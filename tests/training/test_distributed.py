@@ -104,7 +104,7 @@ def test_a_killed_rank_is_noticed_named_and_survived(found, single):
     assert re.search(rf"rank 0 of 2 stopped at step ({KILLED_AT}|{KILLED_AT + 1}): ", said)
     assert "a rank was killed" in said
     assert f"the last state written is that of step {EVERY}, in" in said
-    assert "the same torchrun command goes on from there" in said
+    assert "the same torchrun command continues from there" in said
     assert found["4"]["resumed_at"] == EVERY
     assert_same_curve(found["4"]["resumed"]["killed"], single["plain"])
 

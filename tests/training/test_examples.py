@@ -79,7 +79,7 @@ def test_json_lines(folder):
 def test_unknown_tokens_are_read_as_unknown_and_unknown_labels_refused(folder):
     named, _ = data(folder, "recognition", "classes.txt").read()
     assert named.encoded(["a", "z"], None)[0].tolist() == [0, 3, 2]
-    with pytest.raises(DataError, match="'maybe' was not there in training, which had even, odd"):
+    with pytest.raises(DataError, match="'maybe' did not occur in training, which had even, odd"):
         named.encoded(["a"], "maybe")
 
 
@@ -157,7 +157,7 @@ def test_scores_of_a_known_model(folder):
         ("y.txt:1: must hold one label; got 0", {"x.txt": "a\n", "y.txt": "\n"}, "recognition", "y.txt"),
         ("y.txt:1: must hold a finite number; got 'two'", {"x.txt": "a\n", "y.txt": "two\n"}, "regression", "y.txt"),
         ("finite number; got 'nan'", {"x.txt": "a\n", "y.txt": "nan\n"}, "regression", "y.txt"),
-        ("x.txt:1: <end> is a name of ours", {"x.txt": "a <end>\n"}, "next_token", None),
+        ("x.txt:1: <end> is a reserved name", {"x.txt": "a <end>\n"}, "next_token", None),
         ("not UTF-8", {"x.txt": b"\xff\xfe\n"}, "next_token", None),
     ],
 )

@@ -155,7 +155,7 @@ def test_a_full_disk_is_said_and_the_old_state_stays(tmp_path):
         [sys.executable, "-c", FULL, str(tmp_path)], check=True, env=environment, capture_output=True, text=True
     ).stdout
     assert "the state of step 2 cannot be written" in shown
-    assert "what was there is whole" in shown
+    assert "what was there is intact" in shown
     assert Trainer.resumed(tmp_path).step == 1
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 2000
 

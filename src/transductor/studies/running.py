@@ -229,7 +229,7 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OSError(f"{path} cannot be written: {error.strerror or error}; what was there is whole") from error
+        raise OSError(f"{path} cannot be written: {error.strerror or error}; what was there is intact") from error
 
 
 def _history_path(model: Path) -> Path:

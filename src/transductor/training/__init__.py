@@ -1,12 +1,11 @@
-"""How parameters move, and how right they become."""
+"""Training models on tasks or on data in files, and measuring how right they are."""
 
 from transductor.training.evaluation import Accuracy, Score, evaluate, evaluate_on, score
 from transductor.training.examples import DataError, Examples, FileData, Vocabulary
 from transductor.training.least_squares import LeastSquares, fit_least_squares
-from transductor.training.loop import train
 from transductor.training.settings import Annealing, Curriculum, TrainingSettings
 from transductor.training.together import train_together
-from transductor.training.trainer import Trainer, TrainingError, TrainingPoint
+from transductor.training.trainer import Trainer, TrainingError, TrainingPoint, train
 
 __all__ = [
     "Accuracy",

@@ -1,8 +1,8 @@
-"""The same run on several ranks: each computes its rows of every batch.
+"""Training on several ranks, each of which computes its rows of every batch.
 
-Every rank draws the whole batch and takes its rows; losses are sums over labels divided by the number of labels of the
-whole batch.  So a run on R ranks is the run on one, to rounding, and its state is the same file: a run may be
-interrupted on two ranks and go on with one, or with four.
+Every rank draws the complete batch and takes its rows; losses are sums over labels divided by the number of labels of
+the complete batch.  So a run on R ranks equals the run on one up to rounding, and its state is the same file: a run may
+be interrupted on two ranks and continue on one, or on four.
 """
 
 from __future__ import annotations
@@ -36,31 +36,22 @@ from transductor.model.backbone import Block
 from transductor.tasks import Task
 from transductor.training.examples import FileData
 from transductor.training.settings import TrainingSettings
-from transductor.training.trainer import (
-    Trainer,
-    TrainingError,
-    TrainingPoint,
-    accuracy,
-    label_count,
-    labelled_loss,
-    right_labels,
-)
+from transductor.training.steps import label_accuracy, label_count, labelled_loss, right_labels
+from transductor.training.trainer import Trainer, TrainingError, TrainingPoint
 
 STRATEGIES: Final = ("ddp", "fsdp2")
-# What the libraries underneath say when a rank does not answer; torch has one kind of error for everything.
-_LOST: Final = ("gloo", "nccl", "connection", "timed out", "timeout", "broken pipe", "socket")
-
-
+# Words in the libraries' messages when a rank does not answer; torch raises RuntimeError for everything.
+_LOST_RANK_WORDS: Final = ("gloo", "nccl", "connection", "timed out", "timeout", "broken pipe", "socket")
 _LIVE: weakref.WeakSet[DistributedTrainer] = weakref.WeakSet()
 
 
 @contextmanager
 def joined_ranks(device: str = "cpu", *, timeout: float = 45.0) -> Iterator[torch.device]:
-    """The process group of ``torchrun``; gives this rank's device.
+    """Join the process group of ``torchrun``; yields this rank's device.
 
     Args:
-        device: ``"cpu"`` (gloo), or ``"cuda"`` (NCCL), of which every rank takes its own.
-        timeout: Seconds after which a rank that does not answer is given up.
+        device: ``"cpu"`` (gloo), or ``"cuda"`` (NCCL), where every rank takes a GPU of its own.
+        timeout: Seconds to wait for a rank that does not answer.
     """
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         raise ValueError(
@@ -74,9 +65,9 @@ def joined_ranks(device: str = "cpu", *, timeout: float = 45.0) -> Iterator[torc
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
     try:
         yield own
-        dist.barrier()  # nobody takes the group down while another still reads from it
-        # A DDP wrapper that outlives the group ends gloo's thread while it holds Python's lock, for which that thread
-        # may be waiting to let go of its last work: neither would ever go on.  So wrappers go first, and it has time.
+        dist.barrier()  # no rank takes the group down while another still reads from it
+        # A DDP wrapper that outlives the group ends gloo's thread while it holds Python's lock, which that thread may
+        # need to release its last work: a deadlock.  So wrappers are released first, and the thread gets time.
         for trainer in _LIVE:
             trainer._net = trainer.model
         gc.collect()
@@ -86,7 +77,7 @@ def joined_ranks(device: str = "cpu", *, timeout: float = 45.0) -> Iterator[torc
 
 
 def rows_of_rank(count: int, rank: int, world: int) -> slice:
-    """Which of ``count`` rows a rank computes: as many as the others, or one more."""
+    """Return which of ``count`` rows a rank computes: as many as the others, or one more."""
     each, more = divmod(count, world)
     begin = rank * each + min(rank, more)
     return slice(begin, begin + each + (rank < more))
@@ -96,9 +87,9 @@ def shard(model: nn.Module, device: torch.device, *, precision: torch.dtype | No
     """Split the parameters of ``model`` over the ranks, in place, with FSDP2: heads, blocks, the rest.
 
     Args:
-        precision: Of the computation outside the rational heads, such as bfloat16.
+        precision: Precision of the computation outside the rational heads, such as bfloat16.
     """
-    # Logits are views, as those of any Linear; nobody here writes into them.
+    # Logits are views, as those of any Linear; nothing here writes into them.
     warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor", UserWarning)
     shard_heads(model, device)
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
@@ -113,7 +104,7 @@ def shard_heads(model: nn.Module, device: torch.device) -> None:
     """Split the rational heads of ``model`` over the ranks, in place, with FSDP2 and a policy of their own.
 
     They keep their precision whatever the rest is computed in: a product of many matrices in bfloat16 is another
-    automaton.  For whoever shards the rest, such as Accelerate: units that are there already are left as they are.
+    automaton.  Use it before another library, such as Accelerate, shards the rest: it leaves these units as they are.
     """
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     for module in model.modules():
@@ -124,15 +115,15 @@ def shard_heads(model: nn.Module, device: torch.device) -> None:
 class DistributedTrainer(Trainer):
     """A :class:`Trainer` on the ranks of the default process group, all of which call the same methods.
 
-    Losses equal those of one process to rounding, as long as nothing is drawn inside the model: dropout draws its own
-    numbers on every rank.  Rank 0 writes the state, which is that of a :class:`Trainer`; every rank reads it.
+    Losses equal those of one process up to rounding, as long as the model itself draws no random numbers: dropout draws
+    its own on every rank.  Rank 0 writes the state, which is that of a :class:`Trainer`; every rank reads it.
 
     Args:
-        model: Equal on all ranks or not: the weights of rank 0 are taken.
-        source: As for one process.
-        settings: As for one process; ``batch_size`` is that of all ranks together and at least their number.
+        model: The model; its weights on rank 0 are copied to all ranks.
+        source: The task or data, as for one process.
+        settings: How to train; ``batch_size`` is that of all ranks together and at least their number.
         strategy: ``"ddp"``: every rank has all parameters; ``"fsdp2"``: parameters, gradients and moments are split.
-        precision: With ``"fsdp2"``, what to compute in outside the rational heads, such as ``torch.bfloat16``.
+        precision: With ``"fsdp2"``, the precision outside the rational heads, such as ``torch.bfloat16``.
     """
 
     def __init__(
@@ -165,7 +156,7 @@ class DistributedTrainer(Trainer):
         if strategy == "fsdp2":
             shard(model, device, precision=precision)
         else:
-            ignored = getattr(getattr(model, "injection", None), "name", "") == "none"  # a head nobody listens to
+            ignored = getattr(getattr(model, "injection", None), "name", "") == "none"  # its head gets no gradient
             self._net = DistributedDataParallel(
                 model,
                 device_ids=[device] if device.type == "cuda" else None,
@@ -178,40 +169,40 @@ class DistributedTrainer(Trainer):
         self._draw_apart()
 
     def _draw_apart(self) -> None:
-        """Ranks must not drop the same units of different rows."""
+        """Give this rank random numbers of its own: ranks must not drop the same units of different rows."""
         if self.rank:
             torch.manual_seed((self.settings.seed * 1_000_003 + self.step) * self.world + self.rank)
 
-    def _assessed(self, tokens: Tensor, labels: Tensor, lengths: Tensor | None) -> tuple[Tensor, float, float]:
+    def _measured(self, tokens: Tensor, labels: Tensor, lengths: Tensor | None) -> tuple[Tensor, float, float]:
         count = int(label_count(labels).clamp_min(1))
         rows = rows_of_rank(len(tokens), self.rank, self.world)
-        given = {} if lengths is None else {"lengths": lengths[rows]}
-        logits = self._net(tokens[rows], **given)
+        layout = {} if lengths is None else {"lengths": lengths[rows]}
+        logits = self._net(tokens[rows], **layout)
         loss = labelled_loss(logits, labels[rows], self.settings.label_smoothing, self._unit(labels), count=count)
         parts = torch.stack((loss.detach().double(), right_labels(logits, labels[rows]).double()))
         dist.all_reduce(parts)
         # Both strategies take the mean of gradients over ranks, and ours is a sum.
-        return loss * self.world, parts[0].item(), accuracy(parts[1].float(), labels)
+        return loss * self.world, parts[0].item(), label_accuracy(parts[1].float(), labels).item()
 
     def advance(self) -> TrainingPoint:
-        """One step, on all ranks."""
+        """Do one step, on all ranks."""
         with self._lost_ranks_named(f"step {self.step + 1}"):
             return super().advance()
 
     def save(self, folder: str | Path) -> Path:
-        """Write the state, as :meth:`Trainer.save` does; rank 0 writes, and all ranks learn whether it could."""
+        """Save the state, as :meth:`Trainer.save` does; rank 0 writes, and all ranks learn whether it could."""
         folder = Path(folder)
         with self._lost_ranks_named(f"the writing of the state of step {self.step}"):
             tensors = self._tensors()
-            said: list[str | None] = [None]
+            failure: list[str | None] = [None]
             if self.leads:
                 try:
                     self._write(folder, tensors)
                 except (TrainingError, CheckpointError) as error:
-                    said = [str(error)]
-            dist.broadcast_object_list(said)
-        if said[0] is not None:
-            raise TrainingError(said[0])
+                    failure = [str(error)]
+            dist.broadcast_object_list(failure)
+        if failure[0] is not None:
+            raise TrainingError(failure[0])
         self._written = self.step, folder
         return folder
 
@@ -222,20 +213,20 @@ class DistributedTrainer(Trainer):
         folder: str | Path | None = None,
         checkpoint_every: int = 200,
     ) -> list[TrainingPoint]:
-        """All steps that are left; told to stop, it says where it was and how to go on."""
+        """Do all steps that are left; when it is told to stop, say where it was and how to continue."""
         stopped = "it was told to stop, as torchrun does when another rank has died"
-        with _last_words(lambda: self._words(f"step {self.step + 1}", stopped)):
+        with _message_on_termination(lambda: self._stop_message(f"step {self.step + 1}", stopped)):
             return super().run(on_step, folder=folder, checkpoint_every=checkpoint_every)
 
     @classmethod
     def resumed(cls, folder: str | Path, *, device: str | torch.device = "cpu", **options: Any) -> Self:
-        """The run whose state is in ``folder``, whoever began it; see :meth:`Trainer.resumed`."""
+        """Return the run whose state is in ``folder``, however many ranks began it; see :meth:`Trainer.resumed`."""
         trainer = super().resumed(folder, device=device, **options)
         trainer._written = trainer.step, Path(folder)
         return trainer
 
     def whole_model(self) -> SequenceModel[Any]:
-        """The model as one process has it; every rank must ask."""
+        """Return the model with all its weights in this process; every rank must call this."""
         if self.strategy == "ddp":
             return self.model
         weights = {name: _full(value) for name, value in self.model.state_dict().items()}
@@ -244,7 +235,7 @@ class DistributedTrainer(Trainer):
         assert isinstance(model, SequenceModel)
         return model.eval()
 
-    def _whole(self, value: Tensor) -> Tensor:
+    def _gathered(self, value: Tensor) -> Tensor:
         full = _full(value)
         return full if self.leads else full.new_empty(0)
 
@@ -266,17 +257,17 @@ class DistributedTrainer(Trainer):
             raise
         except RuntimeError as error:
             first = str(error).splitlines()[0] if str(error) else type(error).__name__
-            if not isinstance(error, dist.DistError) and not any(word in first.lower() for word in _LOST):
+            if not isinstance(error, dist.DistError) and not any(word in first.lower() for word in _LOST_RANK_WORDS):
                 raise
-            raise TrainingError(self._words(where, f"another rank does not answer ({first[:120]})")) from error
+            raise TrainingError(self._stop_message(where, f"another rank does not answer ({first[:120]})")) from error
 
-    def _words(self, where: str, why: str) -> str:
+    def _stop_message(self, where: str, why: str) -> str:
         last = "no state was written by this run"
         if self._written is not None:
             last = f"the last state written is that of step {self._written[0]}, in {self._written[1]}"
         return (
-            f"rank {self.rank} of {self.world} stopped at {where}: {why}. Most likely a rank was killed, often for "
-            f"want of memory, or a machine or the network failed; {last}: the same torchrun command goes on from "
+            f"rank {self.rank} of {self.world} stopped at {where}: {why}. Most likely a rank was killed, often because "
+            f"memory ran out, or a machine or the network failed; {last}: the same torchrun command continues from "
             "there, with any number of ranks"
         )
 
@@ -286,10 +277,10 @@ def _full(value: Tensor) -> Tensor:
 
 
 @contextmanager
-def _last_words(words: Callable[[], str]) -> Iterator[None]:
-    """Say ``words`` and leave when SIGTERM comes, even while the main thread waits for other ranks inside a library.
+def _message_on_termination(message: Callable[[], str]) -> Iterator[None]:
+    """On SIGTERM print ``message`` and exit, even while the main thread waits for other ranks inside a library.
 
-    Python runs signal handlers between two instructions of the main thread, and there is none while it waits; the
+    Python runs signal handlers between two instructions of the main thread, which executes none while it waits; the
     wake-up descriptor is written at once, and another thread reads it.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -301,7 +292,7 @@ def _last_words(words: Callable[[], str]) -> Iterator[None]:
     def watch() -> None:
         while (number := os.read(reading, 1)) not in (b"", b"\0"):
             if number[0] == signal.SIGTERM:
-                sys.stderr.write(f"error: {words()}\n")
+                sys.stderr.write(f"error: {message()}\n")
                 sys.stderr.flush()
                 os._exit(128 + signal.SIGTERM)
 

@@ -1,8 +1,8 @@
-"""Your own data: sequences and labels in files.
+"""Reading data from files: sequences of tokens and their labels.
 
-One sequence per line, tokens separated by blanks, with a parallel file of labels; or JSONL with ``tokens`` and
-``label`` or ``labels``.  Empty sequences are sequences.  Whatever the kind, it becomes a label at every position,
-absent where there is none, after a start token that gives even the empty sequence a position.
+A file has one sequence per line, tokens separated by blanks, with a parallel file of labels; or it is JSONL with
+``tokens`` and ``label`` or ``labels``.  A sequence may be empty.  Every kind of data becomes tokens with one label per
+position, or a mark where there is none; a start token in front gives even the empty sequence a position.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor
 
+from transductor.automata.moore import IGNORED
 from transductor.checks import one_of
 from transductor.configuration import configuration
 
 GOALS: Final = ("recognition", "tagging", "regression", "next_token")
 START, END, UNKNOWN = "<start>", "<end>", "<unknown>"
-_IGNORED: Final = -100
 
 
 class DataError(ValueError):
-    """A data file that cannot be used; the message names file, line and reason."""
+    """A data file cannot be used; the message names file, line and reason."""
 
 
 @configuration
 @dataclass(frozen=True)
 class Vocabulary:
-    """Names of tokens and of classes, in the order of their numbers.
+    """The names of tokens and of classes, in the order of their numbers.
 
-    The first tokens are the start, the end and the unknown one; a token never seen in training is read as unknown.
+    The first tokens are the start, the end and the unknown token; a token never seen in training is read as unknown.
     """
 
     tokens: tuple[str, ...]
     classes: tuple[str, ...] = ()
 
     def token_ids(self, names: Sequence[str]) -> list[int]:
-        """Numbers of tokens."""
+        """Return the numbers of the tokens of these names."""
         known = {name: number for number, name in enumerate(self.tokens)}
         return [known.get(name, known[UNKNOWN]) for name in names]
 
     def class_id(self, name: str) -> int | None:
-        """Number of a class; None if it was never seen."""
+        """Return the number of a class; None if it was never seen."""
         return self.classes.index(name) if name in self.classes else None
 
 
@@ -56,20 +56,20 @@ class Vocabulary:
 class Examples:
     """Sequences with a label at every position: tokens ``(T)`` int64, labels ``(T)`` int64 or float64.
 
-    Positions without a label hold -100, or NaN where labels are numbers.
+    Positions without a label hold ``IGNORED``, or NaN where labels are numbers.
     """
 
     tokens: tuple[Tensor, ...]
     labels: tuple[Tensor, ...]
 
-    def padded(self, places: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-        """Tokens ``(B, T)``, labels ``(B, T)`` and lengths ``(B)`` of the sequences at ``places``."""
-        tokens = torch.nn.utils.rnn.pad_sequence([self.tokens[place] for place in places], batch_first=True)
-        absent = math.nan if self.labels[0].is_floating_point() else _IGNORED
+    def padded(self, rows: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return tokens ``(B, T)``, labels ``(B, T)`` and lengths ``(B)`` of the sequences of these numbers."""
+        tokens = torch.nn.utils.rnn.pad_sequence([self.tokens[row] for row in rows], batch_first=True)
+        absent = math.nan if self.labels[0].is_floating_point() else IGNORED
         labels = torch.nn.utils.rnn.pad_sequence(
-            [self.labels[place] for place in places], batch_first=True, padding_value=absent
+            [self.labels[row] for row in rows], batch_first=True, padding_value=absent
         )
-        return tokens, labels, torch.tensor([len(self.tokens[place]) for place in places])
+        return tokens, labels, torch.tensor([len(self.tokens[row]) for row in rows])
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -83,11 +83,12 @@ class FileData:
     Args:
         goal: ``"recognition"`` (a label per sequence), ``"tagging"`` (one per token), ``"regression"`` (a number per
             sequence) or ``"next_token"`` (the sequences themselves).
-        path: One sequence per line, or JSONL (suffix ``.jsonl``).
-        labels: The parallel file, for plain text of every kind but ``"next_token"``.
-        vocabulary: Built by :meth:`read` unless given.
-        sha256: Of what was read: a run that is resumed must find the same data.
-        held_out: Fraction of the sequences that is set aside, drawn with ``split_seed``.
+        path: File with one sequence per line, or JSONL (suffix ``.jsonl``).
+        labels: The parallel file of labels, for plain text of every goal but ``"next_token"``.
+        vocabulary: Names of tokens and classes; built by :meth:`read` unless given.
+        sha256: Hash of what was read: a run that is resumed must find the same data.
+        held_out: Fraction of the sequences that is set aside.
+        split_seed: Seed that draws the sequences to set aside.
         part: ``"training"``, which leaves those out, or ``"validation"``, which is those alone.
     """
 
@@ -113,12 +114,12 @@ class FileData:
 
     @property
     def vocab_size(self) -> int:
-        """Tokens."""
+        """The number of tokens."""
         return len(self._named().tokens)
 
     @property
     def output_size(self) -> int:
-        """What a model must give at every position."""
+        """The number of outputs a model needs at every position."""
         if self.real:
             return 1
         return len(self._named().tokens if self.goal == "next_token" else self._named().classes)
@@ -129,7 +130,7 @@ class FileData:
         return self.vocabulary
 
     def read(self) -> tuple[FileData, Examples]:
-        """The examples, and this value with its vocabulary and hash filled in."""
+        """Return this value with its vocabulary and hash filled in, and the examples."""
         lines = list(self._lines())
         digest = hashlib.sha256(json.dumps([(names, label) for _, names, label in lines]).encode()).hexdigest()
         if self.sha256 and digest != self.sha256:
@@ -145,10 +146,10 @@ class FileData:
     def _of_this_part(self, lines: list[tuple[str, list[str], Any]]) -> list[tuple[str, list[str], Any]]:
         if self.held_out == 0:
             return lines
-        places = list(range(len(lines)))
-        random.Random(self.split_seed).shuffle(places)
-        aside = set(places[: max(1, round(self.held_out * len(lines)))])
-        return [line for place, line in enumerate(lines) if (place in aside) == (self.part == "validation")]
+        rows = list(range(len(lines)))
+        random.Random(self.split_seed).shuffle(rows)
+        set_aside = set(rows[: max(1, round(self.held_out * len(lines)))])
+        return [line for row, line in enumerate(lines) if (row in set_aside) == (self.part == "validation")]
 
     def _built(self, lines: Sequence[tuple[str, list[str], Any]]) -> Vocabulary:
         tokens = dict.fromkeys((START, END, UNKNOWN))
@@ -156,7 +157,7 @@ class FileData:
         for where, names, label in lines:
             for name in names:
                 if name in (START, END, UNKNOWN):
-                    raise DataError(f"{where}: {name} is a name of ours; it cannot be a token")
+                    raise DataError(f"{where}: {name} is a reserved name; it cannot be a token")
                 tokens[name] = None
             if self.goal == "recognition":
                 classes[label] = None
@@ -165,7 +166,7 @@ class FileData:
         return Vocabulary(tuple(tokens), tuple(sorted(classes)))
 
     def encoded(self, names: Sequence[str], label: Any, where: str = "input") -> tuple[Tensor, Tensor]:
-        """One sequence as numbers; ``label`` None leaves every position without one."""
+        """Return one sequence as numbers; with ``label`` None no position has a label."""
         vocabulary = self._named()
         tokens = torch.tensor([vocabulary.tokens.index(START), *vocabulary.token_ids(names)])
         if self.real:
@@ -173,7 +174,7 @@ class FileData:
             if label is not None:
                 numbers[-1] = label
             return tokens, numbers
-        labels = torch.full(tokens.shape, _IGNORED)
+        labels = torch.full(tokens.shape, IGNORED)
         if self.goal == "next_token":
             labels[:-1] = tokens[1:]
             labels[-1] = vocabulary.tokens.index(END)
@@ -184,14 +185,14 @@ class FileData:
         return tokens, labels
 
     def _class(self, name: str, where: str) -> int:
-        found = self._named().class_id(name)
-        if found is None:
+        number = self._named().class_id(name)
+        if number is None:
             allowed = ", ".join(self._named().classes[:8])
-            raise DataError(f"{where}: the label {name!r} was not there in training, which had {allowed}")
-        return found
+            raise DataError(f"{where}: the label {name!r} did not occur in training, which had {allowed}")
+        return number
 
     def _lines(self) -> Iterator[tuple[str, list[str], Any]]:
-        """Place, tokens and label of every sequence."""
+        """Yield the file and line, the tokens and the label of every sequence."""
         if self.path.endswith(".jsonl"):
             yield from self._json_lines()
             return
@@ -225,8 +226,8 @@ class FileData:
             field: Literal["labels", "label"] = "labels" if self.goal == "tagging" else "label"
             if field not in plain:
                 raise DataError(f'{where}: must have the field "{field}"')
-            given = plain[field] if isinstance(plain[field], list) else [plain[field]]
-            yield where, names, self._checked([str(each) for each in given], names, where)
+            labels = plain[field] if isinstance(plain[field], list) else [plain[field]]
+            yield where, names, self._checked([str(label) for label in labels], names, where)
 
     def _checked(self, label: list[str], names: list[str], where: str) -> Any:
         if self.goal == "tagging":

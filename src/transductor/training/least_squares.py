@@ -1,8 +1,8 @@
-"""Levenberg–Marquardt: the last digits of a model whose labels are numbers.
+"""Levenberg–Marquardt: how the last digits of a model are fitted when its labels are numbers.
 
-Gradient descent leaves a small machine near the right one and then crawls, because directions in which the error grows
-with the length stand beside directions in which nothing changes.  With few parameters the Jacobian is cheap, and a
-problem that can be solved exactly converges quadratically.
+Gradient descent leaves a small model near the right one and then slows down, because in some directions the error
+grows with the length and in others nothing changes.  With few parameters the Jacobian is cheap, and a problem that can
+be solved exactly converges quadratically.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_PARAMETERS: Final = 2000  # the normal equations are dense
 
 @dataclass(frozen=True)
 class LeastSquares:
-    """How a fit went: mean squared errors before and after, on its own batch, and the steps it took."""
+    """The result of a fit: mean squared errors on its batch before and after, and the number of steps."""
 
     before: float
     after: float
@@ -47,13 +47,13 @@ def fit_least_squares(
     """Fit ``model``, in place, to one batch at every position, in units of the task.
 
     Args:
-        model: In float64, of at most 2 000 trainable numbers.
-        task: With real labels.
-        length: Of the batch; no longer than what the model was trained on, if its generalisation is to mean something.
-        batch_size: Sequences.
-        steps: At most.
-        seed: Of the batch.
-        tolerance: A mean squared error that is small enough.
+        model: A model in float64 with at most 2 000 trainable numbers.
+        task: A task with real labels.
+        length: Length of the batch; if generalisation is to be measured, no longer than what the model was trained on.
+        batch_size: Number of sequences.
+        steps: Largest number of steps.
+        seed: Seed of the batch.
+        tolerance: Mean squared error at which to stop.
     """
     check_positive("steps", steps)
     if task.output_kind != "real":
@@ -77,11 +77,11 @@ def fit_least_squares(
 
     with _step_by_step(model):
         flat = torch.cat([weight.flatten() for weight in trainable.values()])
-        flat, found = _descended(residuals, flat, steps, tolerance)
+        flat, result = _descended(residuals, flat, steps, tolerance)
     with torch.no_grad():
         for name, weight in _parted(flat, trainable).items():
             model.get_parameter(name).copy_(weight)
-    return found
+    return result
 
 
 def _descended(residuals: Any, flat: Tensor, steps: int, tolerance: float) -> tuple[Tensor, LeastSquares]:
@@ -95,8 +95,8 @@ def _descended(residuals: Any, flat: Tensor, steps: int, tolerance: float) -> tu
             jacobian = jacfwd(residuals)(flat)
         normal, slope = jacobian.mT @ jacobian, jacobian.mT @ errors
         taken += 1
-        for _ in range(12):  # each four times as careful as the one before
-            # Relative to the diagonal, and a little absolute: a change of basis of the states changes nothing.
+        for _ in range(12):  # each try is damped four times as much as the one before
+            # Relative to the diagonal, and a little absolute: the error is flat along changes of basis of the state.
             damped = normal + damping * torch.diag(normal.diag() + 1e-12)
             tried = flat - torch.linalg.solve(damped, slope)
             tried_errors = residuals(tried)
@@ -117,7 +117,7 @@ def _parted(flat: Tensor, shapes: dict[str, Tensor]) -> dict[str, Tensor]:
 
 @contextmanager
 def _step_by_step(model: SequenceModel[Any]) -> Iterator[None]:
-    """The reference scan is written in operations that forward differentiation knows; kernels are not."""
+    """Use the reference scan inside: forward differentiation knows its operations, but not the kernels."""
     heads = [module for module in model.modules() if isinstance(module, RationalHead)]
     backends = [head.backend for head in heads]
     try:

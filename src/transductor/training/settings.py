@@ -1,4 +1,4 @@
-"""What one training run is: a frozen value."""
+"""The settings of one training run: a frozen value."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ LABELS: Final = ("every", "last")
 @configuration
 @dataclass(frozen=True)
 class Curriculum:
-    """Lengths that grow: from ``start``, times ``factor`` whenever a batch is good enough, up to the whole.
+    """Lengths that grow: from ``start``, times ``factor`` whenever a batch is good enough, up to the full length.
 
     Args:
-        threshold: Good enough: this fraction of labels right.
-        loss: Good enough where labels are numbers: a loss of at most this.
+        start: Length of the first batches.
+        factor: What the length is multiplied by.
+        threshold: The fraction of right labels that is good enough.
+        loss: The loss that is good enough where labels are numbers.
     """
 
     start: int = 4
@@ -40,18 +42,18 @@ class Curriculum:
             raise ValueError(f"loss must be a positive number; got {self.loss!r}")
 
     def passed(self, loss: float, accuracy: float) -> bool:
-        """Whether a batch is good enough; the accuracy is NaN where labels are numbers."""
+        """Say whether a batch is good enough; the accuracy is NaN where labels are numbers."""
         return loss <= self.loss if math.isnan(accuracy) else accuracy >= self.threshold
 
-    def longer(self, length: int, whole: int) -> int:
-        """The next length."""
-        return min(whole, max(length + 1, math.ceil(length * self.factor)))
+    def longer(self, length: int, longest: int) -> int:
+        """Return the next length."""
+        return min(longest, max(length + 1, math.ceil(length * self.factor)))
 
 
 @configuration
 @dataclass(frozen=True)
 class Annealing:
-    """Temperature of stochastic families, from ``start`` to ``end`` along a geometric line over the run."""
+    """The temperature of stochastic families, which changes geometrically from ``start`` to ``end`` over the run."""
 
     start: float = 1.0
     end: float = 0.05
@@ -62,35 +64,35 @@ class Annealing:
                 raise ValueError(f"{name} must be a positive number; got {getattr(self, name)!r}")
 
     def at(self, progress: float) -> float:
-        """The temperature at ``progress`` in [0, 1]."""
+        """Return the temperature at ``progress`` in [0, 1]."""
         return float(self.start * (self.end / self.start) ** progress)
 
 
 @configuration
 @dataclass(frozen=True)
 class TrainingSettings:
-    """One training run.
+    """How one model is trained.
 
     Args:
-        steps: Optimiser steps.
-        length: Tokens per sequence; with a curriculum, in the end.
+        steps: Number of optimiser steps.
+        length: Tokens per sequence; with a curriculum, at the end.
         shortest: If given, every batch has a length drawn between this and ``length`` (or where the curriculum is).
-        labels: Which labels count in the loss: ``"every"`` position's, or the ``"last"`` one's of each sequence.
+        labels: Which labels count in the loss: that of ``"every"`` position, or the ``"last"`` of each sequence.
         batch_size: Sequences per step.
-        learning_rate: Its peak.
-        weight_decay: Of weight matrices outside the rational head (AdamW); an automaton has no reason to be small.
+        learning_rate: Peak learning rate.
+        weight_decay: Decay of weight matrices outside the rational head (AdamW); a head's matrices need not be small.
         gradient_clip: Largest gradient norm.
-        label_smoothing: Keeps the loss alive after every label is right, so that angles go on improving:
+        label_smoothing: Keeps the loss above zero after every label is right, so that angles go on improving:
             without it a saturated softmax leaves the phase of a rotation where it first sufficed.
-        seed: Of the data.  Seed the model before building it.
+        seed: Seed of the data.  Seed the model before building it.
         optimiser: ``"adamw"`` or ``"adam"``.
         schedule: ``"cosine"`` or ``"linear"`` to zero, or ``"constant"``.
         warmup: Steps over which the learning rate rises from zero.
-        clipping: Norm of ``"global"`` (all parameters together), ``"per_tensor"``, or ``"none"``.
-        head_learning_rate: Of the rational head; the same as the rest unless given.
-        curriculum: Lengths that grow.
-        annealing: Temperature of stochastic families.
-        double: Train in float64.
+        clipping: Whose norm is clipped: ``"global"`` (all parameters together), ``"per_tensor"``, or ``"none"``.
+        head_learning_rate: Peak learning rate of the rational head; that of the rest if not given.
+        curriculum: How lengths grow, if they do.
+        annealing: How the temperature of stochastic families changes, if it does.
+        double: Whether to train in float64.
         explosion: Training stops when the loss exceeds this many times the larger of 1 and its first value.
     """
 
@@ -133,15 +135,26 @@ class TrainingSettings:
         one_of("labels", self.labels, LABELS)
         if self.shortest is not None:
             check_positive("shortest", self.shortest)
-            if self.shortest > (self.curriculum.start if self.curriculum else self.length):
+            if self.shortest > self.first_length:
                 raise ValueError(
                     f"shortest must not exceed the length at the start; got {self.shortest!r}, length {self.length}"
                 )
         if self.curriculum is not None and self.curriculum.start > self.length:
             raise ValueError(f"curriculum must start at length = {self.length} or less; got {self.curriculum.start}")
 
+    @property
+    def first_length(self) -> int:
+        """The length of the first batches."""
+        return self.length if self.curriculum is None else self.curriculum.start
+
+    def next_length(self, length: int, loss: float, accuracy: float) -> int:
+        """Return the length after a batch of ``length`` that had this loss and accuracy."""
+        if self.curriculum is None or not self.curriculum.passed(loss, accuracy):
+            return length
+        return self.curriculum.longer(length, self.length)
+
     def rate_factor(self, step: int) -> float:
-        """What the peak learning rate is multiplied with at ``step``, counted from 0."""
+        """Return what the peak learning rate is multiplied with at ``step``, counted from 0."""
         if step < self.warmup:
             return (step + 1) / (self.warmup + 1)
         if self.schedule == "constant":

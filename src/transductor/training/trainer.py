@@ -1,9 +1,9 @@
-"""A training run that can be interrupted: every step follows from the state, and the state can be written down."""
+"""A training run that can be interrupted: every step follows from its state, and the state can be saved."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -17,20 +17,27 @@ from transductor.model.bundle import Bundle
 from transductor.tasks import Task
 from transductor.training.examples import DataError, FileData
 from transductor.training.settings import TrainingSettings
+from transductor.training.steps import (
+    build_optimiser,
+    draw_batch,
+    label_accuracy,
+    labelled_loss,
+    right_labels,
+    set_schedule,
+)
 
 _BUNDLE: Final = Bundle(
     "transductor-training", 1, "training.json", "state", ("settings", "source", "model", "step", "length")
 )
-_IGNORED: Final = -100  # what torch's losses leave out; positions without a label are marked so
 
 
 class TrainingError(RuntimeError):
-    """Training that cannot go on; the message says at which step and why."""
+    """Training cannot continue; the message says at which step and why."""
 
 
 @dataclass(frozen=True)
 class TrainingPoint:
-    """Loss and accuracy on the batch of one step; where labels are numbers, the accuracy is NaN."""
+    """The loss and accuracy on the batch of one step; where labels are numbers, the accuracy is NaN."""
 
     step: int
     loss: float
@@ -41,12 +48,12 @@ class Trainer:
     """Trains ``model`` in place on a label at every position.
 
     Equal seeds give equal numbers on a CPU, interrupted or not: :meth:`save` writes everything the next step depends
-    on, and :meth:`resumed` goes on from there bit for bit.
+    on, and :meth:`resumed` continues from there bit for bit.
 
     Args:
-        model: Moved to float64 if the settings say ``double``.
-        source: A task, which gives tokens and labels of any length, or data in files, read here.
-        settings: The run.  Over files every epoch is a new permutation; ``length`` and ``curriculum`` are for tasks.
+        model: The model, converted to float64 if the settings say ``double``.
+        source: A task, which gives tokens and labels of any length, or data in files, which are read here.
+        settings: How to train.  Files are shuffled again every epoch; ``length`` and ``curriculum`` are for tasks.
     """
 
     def __init__(self, model: SequenceModel[Any], source: Task | FileData, settings: TrainingSettings) -> None:
@@ -55,18 +62,16 @@ class Trainer:
         self.source: Task | FileData = source
         if isinstance(source, FileData):
             if settings.curriculum is not None:
-                raise ValueError("curriculum must be None with data in files: their lengths are what they are")
+                raise ValueError("curriculum must be None with data in files, whose lengths are given")
             self.source, self.examples = source.read()
         self.step = 0
-        self.tokens_read = 0  # by this object, padding left out
-        self.leads = True  # writes and reports; of several ranks one does
-        self.length = settings.curriculum.start if settings.curriculum else settings.length
+        self.tokens_read = 0  # by this object, without padding
+        self.leads = True  # whether this process writes and reports; one of several ranks does
+        self.length = settings.first_length
         self.points: list[TrainingPoint] = []
         self.generator = torch.Generator().manual_seed(settings.seed)
         named = ((name, weight, weight.ndim >= 2) for name, weight in model.named_parameters())
-        kind = torch.optim.AdamW if settings.optimiser == "adamw" else torch.optim.Adam
-        self.optimiser = kind(parameter_groups(named, settings), lr=settings.learning_rate, fused=True)
-        self._peaks = [float(group["lr"]) for group in self.optimiser.param_groups]
+        self.optimiser = build_optimiser(named, settings)
 
     @property
     def finished(self) -> bool:
@@ -75,18 +80,17 @@ class Trainer:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The device that holds the model."""
         return next(self.model.parameters()).device
 
     def advance(self) -> TrainingPoint:
-        """One step."""
-        settings = self.settings
+        """Do one step."""
         self.model.train()
-        self._set_rates()
+        set_schedule(self.optimiser, self.model, self.settings, self.step)
         tokens, labels, lengths = (None if each is None else each.to(self.device) for each in self._batch())
         assert tokens is not None
         assert labels is not None
-        loss, value, accuracy = self._assessed(tokens, labels, lengths)
+        loss, value, accuracy = self._measured(tokens, labels, lengths)
         self._check_loss(value)
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
@@ -96,21 +100,19 @@ class Trainer:
         self.tokens_read += tokens.numel() if lengths is None else int(lengths.sum())
         point = TrainingPoint(self.step, value, accuracy)
         self.points.append(point)
-        curriculum = settings.curriculum
-        if curriculum is not None and curriculum.passed(point.loss, point.accuracy):
-            self.length = curriculum.longer(self.length, settings.length)
+        self.length = self.settings.next_length(self.length, value, accuracy)
         if self.finished:
             self.model.eval()
         return point
 
-    def _assessed(self, tokens: Tensor, labels: Tensor, lengths: Tensor | None) -> tuple[Tensor, float, float]:
-        """The loss to go down on; the value of the loss and the accuracy of the whole batch."""
+    def _measured(self, tokens: Tensor, labels: Tensor, lengths: Tensor | None) -> tuple[Tensor, float, float]:
+        """Return the loss to differentiate, and the values of loss and accuracy on the complete batch."""
         logits = self.model(tokens) if lengths is None else self.model(tokens, lengths=lengths)
         loss = labelled_loss(logits, labels, self.settings.label_smoothing, self._unit(labels))
-        return loss, loss.item(), accuracy(right_labels(logits, labels), labels)
+        return loss, loss.item(), label_accuracy(right_labels(logits, labels), labels).item()
 
     def _unit(self, labels: Tensor) -> Tensor | None:
-        """What errors of numbers are divided by at every position ``(T)``."""
+        """Return what errors of numbers are divided by at every position, ``(T)``."""
         unit = None if isinstance(self.source, FileData) else self.source.unit(labels.shape[1])
         return None if unit is None else unit.to(labels.device)
 
@@ -121,7 +123,7 @@ class Trainer:
         folder: str | Path | None = None,
         checkpoint_every: int = 200,
     ) -> list[TrainingPoint]:
-        """All steps that are left; with a ``folder``, the state is written there every so often and at the end."""
+        """Do all steps that are left; with a ``folder``, the state is saved there regularly and at the end."""
         while not self.finished:
             point = self.advance()
             if folder is not None and (self.finished or self.step % checkpoint_every == 0):
@@ -131,33 +133,21 @@ class Trainer:
         return self.points
 
     def _batch(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Tokens and labels ``(B, T)``, and lengths ``(B)`` where rows are padded."""
-        if isinstance(self.source, FileData):
-            size, count = self.settings.batch_size, len(self.examples)
-            places: list[int] = []
-            for position in range(self.step * size, (self.step + 1) * size):
-                epoch, place = divmod(position, count)
-                if place == 0 or not places:  # an epoch's order follows from seed and number: nothing to remember
-                    order = torch.randperm(count, generator=torch.Generator().manual_seed(self._epoch_seed(epoch)))
-                places.append(int(order[place]))
-            return self.examples.padded(places)
-        tokens = self.source.sample(
-            self.settings.batch_size, drawn_length(self.settings, self.length, self.generator), self.generator
-        )
-        return tokens, counted_labels(self.source.truth(tokens), self.settings), None
-
-    def _epoch_seed(self, epoch: int) -> int:
-        return (self.settings.seed * 1_000_003 + epoch) % (1 << 63)
-
-    def _set_rates(self) -> None:
-        factor = self.settings.rate_factor(self.step)
-        for group, peak in zip(self.optimiser.param_groups, self._peaks, strict=True):
-            group["lr"] = peak * factor
-        if self.settings.annealing is not None:
-            set_temperature(self.model, self.settings.annealing.at(self.step / max(1, self.settings.steps - 1)))
+        """Return tokens and labels ``(B, T)``, and lengths ``(B)`` where rows are padded."""
+        if not isinstance(self.source, FileData):
+            return *draw_batch(self.source, self.settings, self.length, self.generator), None
+        size, count = self.settings.batch_size, len(self.examples)
+        rows: list[int] = []
+        for number in range(self.step * size, (self.step + 1) * size):
+            epoch, place = divmod(number, count)
+            if place == 0 or not rows:  # an epoch's order follows from seed and number, so it need not be saved
+                seed = (self.settings.seed * 1_000_003 + epoch) % (1 << 63)
+                order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+            rows.append(int(order[place]))
+        return self.examples.padded(rows)
 
     def _check_loss(self, value: float) -> None:
-        kept = f"; the last checkpoint is unharmed (step {self.step} was the last good one)" if self.step else ""
+        kept = f"; the last checkpoint is intact (step {self.step} was the last good one)" if self.step else ""
         if not math.isfinite(value):
             raise TrainingError(f"the loss is {value} at step {self.step + 1}; try a smaller learning_rate{kept}")
         if self.points and value > self.settings.explosion * max(1.0, self.points[0].loss):
@@ -174,7 +164,7 @@ class Trainer:
                 nn.utils.clip_grad_norm_(parameter, self.settings.gradient_clip)
 
     def save(self, folder: str | Path) -> Path:
-        """Write the state: weights, moments, random numbers, history.  The old state stays until the new is whole."""
+        """Save weights, moments, random numbers and history; the old state stays until the new one is complete."""
         return self._write(Path(folder), self._tensors())
 
     def _write(self, folder: Path, tensors: dict[str, Tensor]) -> Path:
@@ -193,7 +183,7 @@ class Trainer:
         except OSError as error:
             raise TrainingError(
                 f"the state of step {self.step} cannot be written to {folder}: {error.strerror or error}; "
-                "what was there is whole"
+                "what was there is intact"
             ) from error
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -206,27 +196,27 @@ class Trainer:
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
         tensors["points.loss"] = torch.tensor([point.loss for point in self.points], dtype=torch.float64)
         tensors["points.accuracy"] = torch.tensor([point.accuracy for point in self.points], dtype=torch.float64)
-        # In one order everywhere: ranks that hold parts of a tensor bring them together at the same time.
-        return {name: self._whole(tensors[name].detach()).cpu().contiguous().clone() for name in sorted(tensors)}
+        # In one order everywhere: ranks that hold parts of a tensor gather them at the same time.
+        return {name: self._gathered(tensors[name].detach()).cpu().contiguous().clone() for name in sorted(tensors)}
 
     def whole_model(self) -> SequenceModel[Any]:
-        """The model, with all its weights in this process."""
+        """Return the model with all its weights in this process."""
         return self.model
 
-    def _whole(self, value: Tensor) -> Tensor:
-        """A tensor of the state, of which this process may hold only a part."""
+    def _gathered(self, value: Tensor) -> Tensor:
+        """Return all of a tensor of the state, of which this process may hold only a part."""
         return value
 
     def _placed(self, value: Tensor, parameter: Tensor) -> Tensor:
-        """A whole moment as the optimiser wants it beside its parameter."""
+        """Return all of a moment as the optimiser needs it beside its parameter."""
         return value
 
     @classmethod
     def resumed(cls, folder: str | Path, *, device: str | torch.device = "cpu", **options: Any) -> Self:
-        """The run whose state is in ``folder``, ready for its next step.
+        """Return the run whose state is in ``folder``, ready for its next step.
 
         Args:
-            options: What else the trainer takes, for one on several ranks.
+            options: Further arguments of a trainer on several ranks.
 
         Raises:
             CheckpointError: If anything is missing, truncated, altered, or of another kind.
@@ -239,9 +229,9 @@ class Trainer:
             model.load_state_dict(weights, assign=True)
             trainer = cls(model.to(device), from_plain(manifest["source"]), from_plain(manifest["settings"]), **options)
             trainer._restore(manifest, tensors)
-        except DataError:
+        except DataError:  # the data have changed, not the state
             raise
-        except Exception as error:  # whatever an altered manifest breaks, it is the file that is wrong
+        except Exception as error:  # whatever an altered manifest breaks, the file is what is wrong
             raise CheckpointError(f"{Path(folder) / _BUNDLE.manifest} does not describe a run: {error}") from error
         return trainer
 
@@ -273,87 +263,11 @@ class Trainer:
             self.model.eval()
 
 
-def labelled_loss(
-    logits: Tensor, labels: Tensor, label_smoothing: float, unit: Tensor | None = None, *, count: int | None = None
-) -> Tensor:
-    """Cross-entropy of the classes, or squared error of the numbers, over the positions that have a label.
-
-    Errors of numbers are divided by ``unit`` ``(T,)`` first.  With a ``count`` the sum is divided by that, and not by
-    the number of these labels: the part of a batch that has so many.
-    """
-    if labels.is_floating_point():
-        there = ~labels.isnan()
-        errors = torch.where(there, logits[..., 0] - labels.nan_to_num().to(logits.dtype), 0.0)
-        if unit is not None:
-            errors = errors / unit
-        return errors.square().sum() / (there.sum().clamp_min(1) if count is None else count)
-    summed = nn.functional.cross_entropy(
-        logits.flatten(0, 1),
-        labels.flatten(),
-        label_smoothing=label_smoothing,
-        ignore_index=_IGNORED,
-        reduction="mean" if count is None else "sum",
-    )
-    return summed if count is None else summed / count
-
-
-def drawn_length(settings: TrainingSettings, length: int, generator: torch.Generator) -> int:
-    """The length of the next batch, where the curriculum has reached ``length``."""
-    if settings.shortest is None:
-        return length
-    return int(torch.randint(settings.shortest, length + 1, (), generator=generator))
-
-
-def counted_labels(labels: Tensor, settings: TrainingSettings) -> Tensor:
-    """Labels ``(B, T)`` with those that do not count taken out."""
-    if settings.labels == "every" or labels.shape[1] == 0:
-        return labels
-    last = torch.full_like(labels, math.nan if labels.is_floating_point() else _IGNORED)
-    last[:, -1] = labels[:, -1]
-    return last
-
-
-def set_temperature(model: nn.Module, temperature: float) -> None:
-    """Set the temperature of every family that has one."""
-    for module in model.modules():
-        if isinstance(getattr(module, "temperature", None), float | int):
-            module.temperature = temperature  # type: ignore[assignment]
-
-
-def label_count(labels: Tensor) -> Tensor:
-    """How many positions have a label."""
-    return (~labels.isnan() if labels.is_floating_point() else labels != _IGNORED).sum()
-
-
-def right_labels(logits: Tensor, labels: Tensor) -> Tensor:
-    """How many of the labels the largest logit names; nothing to speak of where labels are numbers."""
-    return ((logits.detach().argmax(-1) == labels) & (labels != _IGNORED)).sum()
-
-
-def accuracy(right: Tensor, labels: Tensor) -> float:
-    """The fraction of labels that is right; NaN where labels are numbers."""
-    return math.nan if labels.is_floating_point() else (right / label_count(labels).clamp_min(1)).item()
-
-
-def parameter_groups(named: Iterable[tuple[str, Tensor, bool]], settings: TrainingSettings) -> list[dict[str, Any]]:
-    """Decayed weights, others, and the rational head's own group where it has its own learning rate.
-
-    ``named``: name, tensor, and whether one model's part of it is a matrix.
-    """
-    decayed: list[Tensor] = []
-    kept: list[Tensor] = []
-    head: list[Tensor] = []
-    for name, parameter, matrix in named:
-        if not parameter.requires_grad:
-            continue
-        if "rational_head" in name:
-            (kept if settings.head_learning_rate is None else head).append(parameter)
-        else:
-            (decayed if matrix else kept).append(parameter)
-    groups: list[dict[str, Any]] = [
-        {"params": decayed, "weight_decay": settings.weight_decay if settings.optimiser == "adamw" else 0.0},
-        {"params": kept, "weight_decay": 0.0},
-    ]
-    if head:
-        groups.append({"params": head, "weight_decay": 0.0, "lr": settings.head_learning_rate})
-    return groups
+def train(
+    model: SequenceModel[Any],
+    task: Task,
+    settings: TrainingSettings,
+    on_step: Callable[[TrainingPoint], None] | None = None,
+) -> list[TrainingPoint]:
+    """Train ``model`` in place and return one point per step.  To be able to resume, use :class:`Trainer`."""
+    return Trainer(model, task, settings).run(on_step)
