@@ -11,9 +11,10 @@ from matplotlib.colors import to_hex
 from tests.report.made_records import REASON, made_record, write_study
 from transductor.report import read_studies, study_report
 from transductor.report.study_figures import study_figure
-from transductor.report.study_records import ARMS, Series, at
+from transductor.report.study_records import Series, at
 from transductor.report.style import COLOURS, label
 from transductor.studies import STUDIES
+from transductor.study_names import ARMS
 
 GAP = STUDIES["regular_gap"]
 OURS = next(arm for arm in GAP.arms if arm.name == "transductor_ours")
@@ -206,7 +207,7 @@ def test_the_lines_are_the_means_in_the_colours_of_the_models(tmp_path):
         for arm in study.arms:
             line = drawn[COLOURS[arm.name]]
             for length, mean in zip(line.get_xdata(), line.get_ydata(), strict=True):
-                assert mean == pytest.approx(Series(arm).tally(at(int(length), given=given)).mean())
+                assert mean == pytest.approx(Series(arm).tally(at(int(length), kind=given)).mean())
         assert COLOURS["transductor_hardened"] in drawn
 
 

@@ -15,9 +15,9 @@ from rich.console import Console
 from tests.report.made_records import FAILURE, REASON, made_record, write_study
 from transductor.report import read_studies, study_report, study_tables
 from transductor.report.study_claims import CLAIMS
-from transductor.report.study_records import ARMS
 from transductor.report.style import label, percent
 from transductor.studies import STUDIES
+from transductor.study_names import ARMS
 
 SEEDS = (0, 1, 2, 3)
 ODD = {
@@ -89,9 +89,11 @@ def asked(folder, study, arm, form, key, length, given="random", task=None):
 def worst(folder, study, arm, form, key, length):
     found = {}
     for seed, entries in runs(folder, study, arm, form).items():
-        families = [e for e in entries if e["length"] == length and e["input"] not in ("random", "p = 0.1", "p = 0.9")]
-        if families:
-            found[seed] = min(entry[key] for entry in families)
+        adversarial = [
+            e for e in entries if e["length"] == length and e["input"] not in ("random", "p = 0.1", "p = 0.9")
+        ]
+        if adversarial:
+            found[seed] = min(entry[key] for entry in adversarial)
     return found
 
 

@@ -252,12 +252,12 @@ def test_inputs_are_named_and_are_the_tasks_own():
         assert entry["input"] == name
         if probe.sequences == 50:
             assert abs(torch.cat(model.asked).double().mean() - (probe.bias or 0.5)) < 0.05
-    families = task.adversarial(20)
+    kinds = task.adversarial(20)
     model = Scripted(right(task))
     entries = judge(model, task, Probe(20, 99, family="every"), trained_length=4, seed=0)
-    assert [entry["input"] for entry in entries] == list(families)
-    assert [entry["sequences"] for entry in entries] == [1] * len(families)
-    assert all(torch.equal(a, b) for a, b in zip(model.asked, families.values(), strict=True))
+    assert [entry["input"] for entry in entries] == list(kinds)
+    assert [entry["sequences"] for entry in entries] == [1] * len(kinds)
+    assert all(torch.equal(a, b) for a, b in zip(model.asked, kinds.values(), strict=True))
     (entry,) = judge(Scripted(right(task)), task, Probe(20, 1, family="all ones"), trained_length=4, seed=0)
     assert entry["input"] == "all ones"
     with pytest.raises(ValueError, match=r"family must be one of all ones, .* or every; got 'all twos'"):

@@ -78,9 +78,9 @@ def test_a_record_holds_what_it_promises(tmp_path):
     assert (training["device"], training["together"], training["failure"]) == ("cpu", 1, None)
     assert training["seconds"] > 0
     assert [point[0] for point in training["curve"]] == list(range(1, 13))
-    families = list(Parity().adversarial(12))
+    kinds = list(Parity().adversarial(12))
     asked = [(entry["input"], entry["length"], entry["sequences"]) for entry in found["learned"]]
-    assert asked == [("random", 6, 8), ("p = 0.9", 12, 8), *((family, 12, 1) for family in families)]
+    assert asked == [("random", 6, 8), ("p = 0.9", 12, 8), *((kind, 12, 1) for kind in kinds)]
     assert {"python", "processor", "versions", "date", "device"} <= record.environment.keys()
     assert record.environment["device"] == "cpu"
     assert steps == [(step, 12) for step in range(1, 13)]
@@ -213,7 +213,7 @@ def test_seeds_trained_together_leave_a_record_each(tmp_path, whole):
 
 
 def test_one_seed_that_diverges_does_not_harm_those_trained_with_it(tmp_path, monkeypatch, whole):
-    built = running._built
+    built = running.seeded_model
 
     def broken(arm, seed, device):
         model = built(arm, seed, device)
@@ -222,7 +222,7 @@ def test_one_seed_that_diverges_does_not_harm_those_trained_with_it(tmp_path, mo
                 next(model.parameters()).fill_(torch.nan)
         return model
 
-    monkeypatch.setattr(running, "_built", broken)
+    monkeypatch.setattr(running, "seeded_model", broken)
     study = replace(STUDY, seeds=(0, 1, 2))
     run_arm(study, PLAIN, study.seeds, tmp_path)
     records = [measured(tmp_path, study, PLAIN, seed) for seed in study.seeds]
@@ -398,7 +398,7 @@ def test_on_a_gpu_all_seeds_of_an_arm_are_one_job_but_an_lstms(tmp_path):
 
 @pytest.fixture
 def only_elsewhere(monkeypatch):
-    """Nothing is run in this process; others import the runner anew."""
+    """Nothing is run in this process; others import the runner again."""
     monkeypatch.setattr(reproduction, "run_arm", not_trained)
 
 

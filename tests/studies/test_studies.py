@@ -22,7 +22,7 @@ from transductor.model import (
 )
 from transductor.studies import STUDIES, Arm, Probe, Study
 from transductor.studies.running import run_settings
-from transductor.studies.study import COLUMNS, EVERY_FAMILY, LeastSquaresFit
+from transductor.studies.study import COLUMNS, EVERY_KIND, LeastSquaresFit
 from transductor.tasks import FlipFlop, ModularArithmetic
 
 NAMES = ["regular_gap", "length_generalization", "long_addition", "base_two_value", "state_tracking", "ablations"]
@@ -93,7 +93,7 @@ def test_what_the_studies_must_reach():
     for arm in ("transductor_paper", "transductor_ours"):
         for length in (1000, 10_000):
             asked = {probe.family for probe in probes("long_addition", arm) if probe.length == length}
-            assert asked == {None, EVERY_FAMILY}
+            assert asked == {None, EVERY_KIND}
     assert {probe.length for probe in probes("base_two_value", "transductor_ours")} >= {64, 128}
     for arm, longest in (("parity", 256), ("modular_arithmetic", 255), ("a5_all_elements", 5120), ("c6", 100_000)):
         assert longest in {probe.length for probe in probes("state_tracking", arm)}
@@ -132,9 +132,9 @@ def test_an_arm_can_be_run(study, arm):
         if isinstance(asked, ModularArithmetic):
             assert probe.length % 2 == 1  # the last token is a digit, and has a label
     for probe in (probe for probe in arm.probes if probe.family is not None):
-        families = (probe.task or task).adversarial(probe.length)
-        assert families
-        assert probe.family == EVERY_FAMILY or probe.family in families
+        kinds = (probe.task or task).adversarial(probe.length)
+        assert kinds
+        assert probe.family == EVERY_KIND or probe.family in kinds
 
 
 @pytest.mark.parametrize(("study", "arm"), [each for each in ARMS if learned_positions(each.values[1].model)])
@@ -185,7 +185,7 @@ def test_a_shortened_study_is_the_same_in_miniature(name):
         ("seeds must be distinct, at least one", lambda: replace(STUDY, seeds=())),
         ("length must be a positive integer", lambda: Probe(0)),
         ("sequences must be a positive integer", lambda: Probe(5, 0)),
-        ("bias must be None where an adversarial family is given", lambda: Probe(5, 1, 0.5, "all ones")),
+        ("bias must be None where an input kind is given", lambda: Probe(5, 1, 0.5, "all ones")),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(words, act):

@@ -346,7 +346,7 @@ def test_an_interrupted_run_goes_on_from_its_state(tmp_path, half_done, expected
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "manifest", "step"])
-def test_a_damaged_state_is_named_and_the_run_begins_anew(tmp_path, half_done, expected, damage):
+def test_a_damaged_state_is_named_and_the_run_starts_again(tmp_path, half_done, expected, damage):
     folder = tmp_path / "folder"
     shutil.copytree(half_done, folder)
     state = interrupted(folder)
@@ -363,7 +363,7 @@ def test_a_damaged_state_is_named_and_the_run_begins_anew(tmp_path, half_done, e
         manifest.write_text(manifest.read_text()[:40])
     else:
         manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "step": 9}))
-    with pytest.warns(DamagedRecordWarning, match=rf"{state.name}.*the run begins anew"):
+    with pytest.warns(DamagedRecordWarning, match=rf"{state.name}.*the run starts again"):
         reproduce([VICTIM], folder)
     assert findings(folder, VICTIM) == expected
     assert "resumed_at" not in measured(folder, VICTIM, ANNEALED, 0)["training"]

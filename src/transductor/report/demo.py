@@ -17,7 +17,7 @@ from transductor.results import Record
 
 
 def demo_table(record: Record) -> Table:
-    """Accuracy by length and model; every position counts."""
+    """Return the table of accuracy at every position, by length and model."""
     models: Mapping[str, Any] = record.measurements["models"]
     training = record.settings["training"]
     seeds = len(record.settings["seeds"])
@@ -34,8 +34,8 @@ def demo_table(record: Record) -> Table:
         ]
         table.add_row(f"random, length {length}", *cells)
     longest = max(record.settings["lengths"])
-    where = record.settings["lengths"].index(longest)
-    cells = [spread([run["lengths"][where]["beyond"] for run in model["runs"]]) for model in models.values()]
+    last = record.settings["lengths"].index(longest)
+    cells = [spread([run["lengths"][last]["beyond"] for run in model["runs"]]) for model in models.values()]
     table.add_row(f"the same beyond {training['length']}", *cells, end_section=True)
     for kind in next(iter(models.values()))["runs"][0]["adversarial"]:
         cells = [spread([run["adversarial"][kind] for run in model["runs"]]) for model in models.values()]
@@ -45,14 +45,14 @@ def demo_table(record: Record) -> Table:
 
 
 def demo_figure(record: Record, path: str | Path) -> Path:
-    """Accuracy by position at the longest length, and the training curves."""
+    """Draw accuracy by position at the longest length, and the training curves."""
     trained = record.settings["training"]["length"]
     figure, (by_position, curves) = plt.subplots(1, 2, figsize=(10, 3.6), width_ratios=[1.7, 1], layout="constrained")
     for name, model in record.measurements["models"].items():
         for index, run in enumerate(model["runs"]):
             label = LABELS[name] if index == 0 else None
-            places = range(1, len(run["by_position"]) + 1)
-            by_position.plot(places, smoothed(run["by_position"], 5), color=COLOURS[name], lw=1.8, label=label)
+            positions = range(1, len(run["by_position"]) + 1)
+            by_position.plot(positions, smoothed(run["by_position"], 5), color=COLOURS[name], lw=1.8, label=label)
             steps = [point["step"] for point in run["training"]]
             accuracies = [point["accuracy"] for point in run["training"]]
             curves.plot(steps, accuracies, color=COLOURS[name], lw=1.8)
@@ -63,8 +63,8 @@ def demo_figure(record: Record, path: str | Path) -> Path:
         axis.axhline(chance, color="0.6", lw=1, ls=":")
         axis.set_ylim(0, 1.05)
         axis.spines[["top", "right"]].set_visible(False)
-    by_position.text(len(places) - 4, chance - 0.11, "chance", color="0.45", fontsize=9, ha="right", va="top")
-    by_position.set(xlabel="position in the sequence", ylabel="accuracy", xlim=(0, len(places)))
+    by_position.text(len(positions) - 4, chance - 0.11, "chance", color="0.45", fontsize=9, ha="right", va="top")
+    by_position.set(xlabel="position in the sequence", ylabel="accuracy", xlim=(0, len(positions)))
     by_position.set_title(f"mod-{record.settings['task']['modulus']} counting on unseen random sequences", fontsize=11)
     by_position.legend(loc="center right", frameon=False)
     curves.set(xlabel="training step", xlim=(0, max(steps)))

@@ -1,4 +1,4 @@
-"""The report of every study in a folder of records: a file of tables and a figure, and the same for the terminal."""
+"""The report of every study in a folder of records: tables and a figure as files, and tables for the terminal."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ _CELLS = "A cell is the mean over seeds (least–largest) × how many; a seed th
 def study_report(folder: str | Path, output: str | Path | None = None) -> list[Path]:
     """Write ``<study>.md`` and ``<study>.png`` for every study with records in ``folder``, and the portraits there.
 
-    Records are all that is read.  A record that cannot be read is named in the report of its study, and the rest is
-    reported.
+    Only records are read.  A record that cannot be read is named in the report of its study, and the rest is reported.
 
     Args:
-        folder: Holds ``<study>/<arm>/seed<k>.json``.
-        output: Where to write; ``folder`` if it is not given.
+        folder: Folder that holds ``<study>/<arm>/seed<k>.json``.
+        output: Folder to write to; ``folder`` if it is not given.
 
     Raises:
         FileNotFoundError: If there is no record at all.
@@ -46,7 +45,7 @@ def study_report(folder: str | Path, output: str | Path | None = None) -> list[P
 
 
 def study_tables(study: StudyRecords) -> Group:
-    """What :func:`study_report` writes about one study of :func:`read_studies`, for the terminal."""
+    """Return the tables of one study of :func:`read_studies` for the terminal, as :func:`study_report` writes them."""
     views: list[Table | Text] = [Text(f"{study.name}: {study.question}", style="bold")]
     for sheet in study_sheets(study):
         table = Table(title=sheet.title, title_justify="left", show_lines=False)
@@ -75,7 +74,7 @@ def _escaped(text: str) -> str:
 
 
 def _remarks(study: StudyRecords) -> list[str]:
-    """How to read the tables, on what the numbers were made, and what could not be read."""
+    """Return remarks on how to read the tables, where the numbers were measured, and what could not be read."""
     chances = sorted({arm.chance for arm in study.arms if arm.name.split("_")[0] in ("transductor", "transformer")})
     machines = {
         f"{run.record.environment.get('device')} ({run.record.environment.get('processor')})"

@@ -1,13 +1,22 @@
-"""What stands in one cell of a study's table: a mean, the least and the largest, and every seed by name."""
+"""The cells of a study's tables: a mean, the least and the largest, and every seed without a number."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from transductor.report.study_records import OVERFLOW, ArmRuns, Series, Tally, families, is_family, worst_family
+from transductor.report.study_records import (
+    OVERFLOW,
+    ArmRuns,
+    Series,
+    StudyRecords,
+    Tally,
+    adversarial_entries,
+    is_adversarial,
+    worst_kind,
+)
 from transductor.report.style import label, percent
 
 NOTHING: Final = "–"
@@ -32,7 +41,7 @@ class Sheet:
 
 
 def model(series: Series) -> str:
-    """The name that gives label and colour: the same model has the same in every study."""
+    """Return the name that determines label and colour: a model has the same in every study."""
     name = series.arm.name.removesuffix(LAST_DIGIT_FIRST)
     if series.form == "learned":
         return name
@@ -40,76 +49,91 @@ def model(series: Series) -> str:
 
 
 def arm_label(arm: ArmRuns) -> str:
-    """Of a row, whatever form its cells are of."""
+    """Return the label of a row about an arm in any form."""
     name = label(arm.name.removesuffix(LAST_DIGIT_FIRST)).removesuffix(", learned")
     return f"{name}, last digit first" if arm.name.endswith(LAST_DIGIT_FIRST) else name
 
 
 def heading(series: Series) -> str:
-    """Of a column."""
+    """Return the heading of a column."""
     return _HEADINGS.get(model(series), label(model(series)))
 
 
 def cell(tally: Tally, words: Words = percent) -> str:
-    """Mean (least–largest) × seeds, and every seed that is not among them by name."""
-    count, everyone = len(tally.values), len(tally.values) + len(tally.absent)
-    if not everyone:
+    """Write mean (least–largest) × seeds, and name every seed that has no number."""
+    count, seeds = len(tally.values), len(tally.values) + len(tally.absent)
+    if not seeds:
         return NOTHING
     if not count:
-        return f"none of {everyone}; {named(tally.absent)}"
-    mean, least, largest = words(tally.mean()), words(min(tally.values.values())), words(max(tally.values.values()))
+        return f"none of {seeds}; {named(tally.absent)}"
+    mean, least, largest = words(tally.mean()), words(tally.least), words(tally.largest)
     text = mean if least == largest else f"{mean} ({least}–{largest})"
-    return f"{text} ×{count}" + (f" of {everyone}; {named(tally.absent)}" if tally.absent else "")
+    return f"{text} ×{count}" + (f" of {seeds}; {named(tally.absent)}" if tally.absent else "")
 
 
 def named(absent: Mapping[int, str]) -> str:
-    """Seeds by what became of them."""
+    """Write seeds grouped by the reason they are absent."""
     groups: dict[str, list[int]] = {}
-    for seed, word in absent.items():
-        groups.setdefault(word, []).append(seed)
-    return "; ".join(f"{seeds_of(seeds)} {word}" for word, seeds in groups.items())
-
-
-def seeds_of(seeds: Sequence[int]) -> str:
-    """Seeds by number."""
-    return f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {', '.join(map(str, seeds))}"
+    for seed, reason in absent.items():
+        groups.setdefault(reason, []).append(seed)
+    numbers = {reason: ", ".join(map(str, seeds)) for reason, seeds in groups.items()}
+    return "; ".join(f"seed{'s' * (len(groups[reason]) > 1)} {numbers[reason]} {reason}" for reason in groups)
 
 
 def counted(seeds: int) -> str:
-    """How many seeds."""
+    """Write how many seeds there are."""
     return "1 seed" if seeds == 1 else f"{seeds} seeds"
 
 
 def scientific(value: float) -> str:
-    """For errors that span decades."""
+    """Write an error; errors span many orders of magnitude."""
     return "overflow" if value >= OVERFLOW else f"{value:.1e}" if value else "0"
 
 
 def plain(value: float) -> str:
-    """One decimal."""
+    """Write a number with one decimal."""
     return "∞" if math.isinf(value) else f"{value:,.1f}"
 
 
-def lengths_of(series: Iterable[Series], *, given: Callable[[str], bool] = lambda _: True) -> list[int]:
-    """Every length that any of them was judged at, on inputs of these names."""
-    found = {e["length"] for one in series for _, entries in one.answers() for e in entries if given(e["input"])}
-    return sorted(found)
+def lengths_of(series: Iterable[Series], *, kinds: Callable[[str], bool] = lambda _: True) -> list[int]:
+    """Return every length that any of them was judged at, on inputs of these kinds."""
+    return sorted({e["length"] for one in series for _, entries in one.answers() for e in entries if kinds(e["input"])})
+
+
+def random_lengths(*series: Series) -> list[int]:
+    """Return every length of random inputs that any of them was judged at."""
+    return lengths_of(series, kinds="random".__eq__)
+
+
+def adversarial_lengths(*series: Series) -> list[int]:
+    """Return every length of adversarial inputs that any of them was judged at."""
+    return lengths_of(series, kinds=is_adversarial)
 
 
 def inputs_of(series: Iterable[Series]) -> list[str]:
-    """Random ones first, then by bias, then what an enemy chose."""
-    found = {e["input"]: is_family(e) for one in series for _, entries in one.answers() for e in entries}
-    return sorted(found, key=lambda name: (name != "random", found[name], name))
+    """Return the names of inputs: random ones first, then biased ones, then adversarial ones."""
+    names = {entry["input"] for one in series for _, entries in one.answers() for entry in entries}
+    return sorted(names, key=lambda name: (name != "random", is_adversarial(name), name))
+
+
+def by_digit_order(study: StudyRecords) -> dict[str, tuple[Series, ...]]:
+    """Return the series of a study of numerals by the order of digits; an order without arms is left out."""
+    orders = {"first digit first": False, "last digit first": True}
+    arms = {
+        order: [arm for arm in study.arms if arm.name.endswith(LAST_DIGIT_FIRST) == last]
+        for order, last in orders.items()
+    }
+    return {order: study.series(members) for order, members in arms.items() if members}
 
 
 def worst(series: Series, length: int, key: str = "positions") -> str:
-    """The worst family of each seed; where it is not right, its name, the worst first."""
-    text = cell(series.tally(worst_family(length, key)))
-    found: dict[str, list[float]] = {}
+    """Write the worst input kind of each seed; name the kinds that are not always right, the worst first."""
+    text = cell(series.tally(worst_kind(length, key)))
+    values: dict[str, list[float]] = {}
     for _, entries in series.answers():
-        for entry in families(entries, length):
-            found.setdefault(entry["input"], []).append(entry[key])
-    failing = [name for name in sorted(found, key=lambda name: (sum(found[name]), name)) if min(found[name]) < 1]
+        for entry in adversarial_entries(entries, length):
+            values.setdefault(entry["input"], []).append(entry[key])
+    failing = [kind for kind in sorted(values, key=lambda kind: (sum(values[kind]), kind)) if min(values[kind]) < 1]
     if not failing:
         return text
     more = f" and {len(failing) - 2} more" if len(failing) > 2 else ""

@@ -1,4 +1,4 @@
-"""What others say: the paper's numbers, by the section they stand in, and the best published ones."""
+"""Numbers of others: the paper's, by section, and the best published results."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Claim:
-    """A number of the paper, and where ours stands.
+    """A number of the paper, and where to find ours in the records.
 
     Args:
-        section: By title; numbers move.
-        says: In a few words.
+        section: Title of the section; section numbers change.
+        says: The claim in a few words.
         value: The number.
-        arm: Which arm follows its recipe.
-        length: Of the inputs.
+        arm: The arm that follows its recipe.
+        length: Length of the inputs.
         key: What is measured, as records name it.
-        automaton: Whether the claim is on Rational Transductors, so that our column answers it too.
+        automaton: Whether the claim is about Rational Transductors, so that our column answers it too.
     """
 
     section: str

@@ -1,4 +1,4 @@
-"""The figure of each study: readable at half size, chance drawn, trained lengths marked, min–max bands."""
+"""The figure of each study: readable at half size, with chance, trained lengths and min–max bands."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
-from transductor.report.study_cells import LAST_DIGIT_FIRST, counted, inputs_of, lengths_of, model
+from transductor.report.study_cells import by_digit_order, counted, inputs_of, lengths_of, model
 from transductor.report.study_claims import CLAIMS
-from transductor.report.study_maps import ablations_figure, state_tracking_figure
-from transductor.report.study_records import Pick, Series, StudyRecords, Tally, at, worst_family
+from transductor.report.study_maps import ablations_figure, fill_band, state_tracking_figure
+from transductor.report.study_records import Pick, Series, StudyRecords, Tally, at, worst_kind
 from transductor.report.style import MARKERS, READABLE, colour, label
 
-_LEAST_ERROR: Final = 1e-33  # a squared error below what float64 can tell from none
+_LEAST_ERROR: Final = 1e-33  # below this, float64 cannot tell a squared error from zero
 _LARGEST_ERROR: Final = 1e3
 
 
 def study_figure(study: StudyRecords) -> Figure:
-    """The figure of a study; whatever runs there are."""
+    """Draw the figure of a study from the runs there are; any study has a figure without being named."""
     draw: Callable[[StudyRecords], Figure] = {
         "long_addition": _long_addition,
         "state_tracking": state_tracking_figure,
         "ablations": ablations_figure,
-    }.get(study.name, _values if _of_numbers(study) else _counting)
+    }.get(study.name, _values if study.of_numbers else _by_input)
     with matplotlib.rc_context(READABLE):
         if not any(True for series in study.series() for _ in series.answers()):
             figure = Figure(figsize=(8, 2))
@@ -40,11 +40,7 @@ def study_figure(study: StudyRecords) -> Figure:
         return draw(study)
 
 
-def _of_numbers(study: StudyRecords) -> bool:
-    return any("mse" in entry for series in study.series() for _, entries in series.answers() for entry in entries)
-
-
-def _counting(study: StudyRecords) -> Figure:
+def _by_input(study: StudyRecords) -> Figure:
     series = study.series()
     names = inputs_of(series)
     columns = min(2, len(names))
@@ -52,8 +48,8 @@ def _counting(study: StudyRecords) -> Figure:
     figure = Figure(figsize=(5.6 * columns, 3.1 * rows + 1.9), layout="constrained")
     axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
     for axis, name in zip(axes, names, strict=False):
-        lengths = lengths_of(series, given=name.__eq__)
-        _against_length(axis, series, {length: at(length, given=name) for length in lengths})
+        lengths = lengths_of(series, kinds=name.__eq__)
+        _against_length(axis, series, {length: at(length, kind=name) for length in lengths})
         axis.set_title({"random": "random, fair coins"}.get(name, name))
         _mark(axis, study)
     for axis in axes[len(names) :]:
@@ -75,7 +71,7 @@ def _long_addition(study: StudyRecords) -> Figure:
     panels: dict[str, dict[int, Pick]] = {
         "random operands": {length: at(length, "exact") for length in lengths},
         "carries passed on, p = 0.9": {length: at(length, "exact", "p = 0.9") for length in lengths},
-        "worst adversarial family": {length: worst_family(length, "exact") for length in lengths},
+        "worst adversarial family": {length: worst_kind(length, "exact") for length in lengths},
     }
     figure = Figure(figsize=(12.5, 5.2), layout="constrained")
     axes = figure.subplots(1, len(panels), sharex=True, sharey=True)
@@ -109,26 +105,16 @@ def _ours_on_top(series: Sequence[Series]) -> list[Series]:
 
 
 def _line(axis: Axes, one: Series, tallies: dict[int, Tally], order: int, every: float | None = None) -> None:
-    """Mean with a marker, min–max as a band; a single seed has no band to speak of."""
+    """Draw the mean with a marker and min–max as a band."""
     if not tallies:
         return
-    places = list(tallies)
-    values = [tally.values.values() for tally in tallies.values()]
     means = [tally.mean() for tally in tallies.values()]
-    axis.plot(places, means, zorder=3 + order, markevery=every, **_look(one))
-    axis.fill_between(
-        places,
-        [min(found) for found in values],
-        [max(found) for found in values],
-        color=colour(model(one)),
-        alpha=0.16,
-        lw=0,
-        zorder=2,
-    )
+    axis.plot(list(tallies), means, zorder=3 + order, markevery=every, **_look(one))
+    fill_band(axis, tallies, colour(model(one)), zorder=2)
 
 
 def _look(one: Series) -> dict[str, Any]:
-    """What is drawn later is smaller, so that what it covers shows on both sides; dashes are the paper's recipe."""
+    """Return the style of a line: lines drawn later are thinner, so that all show; the paper's recipe is dashed."""
     name, hardened = model(one), one.form == "hardened"
     size, width = {"paper": (11, 3.6), "ours": (5, 1.6) if hardened else (8, 3)}.get(one.arm.column, (9, 2.6))
     return {
@@ -143,7 +129,7 @@ def _look(one: Series) -> dict[str, Any]:
 
 
 def _mark(axis: Axes, study: StudyRecords, chance: Callable[[float], float] = lambda chance: chance) -> None:
-    """The chance level, and the lengths that were trained on."""
+    """Mark the chance level, and the lengths that were trained on."""
     for level in sorted({chance(arm.chance) for arm in study.arms}):
         axis.axhline(level, color="0.45", lw=1.4, ls=":", zorder=1)
     trained = max(arm.trained_length for arm in study.arms)
@@ -154,7 +140,7 @@ def _mark(axis: Axes, study: StudyRecords, chance: Callable[[float], float] = la
 
 
 def _legend(figure: Figure, study: StudyRecords, series: Sequence[Series], *, chance: str) -> None:
-    """One for all panels; a model with fewer seeds than the study says so, even if nothing of it can be drawn."""
+    """Draw one legend for all panels; a model with fewer seeds than the study says so, even if nothing is drawn."""
     handles: list[Any] = [Line2D([], [], label=_legend_label(study, one), **_look(one)) for one in series]
     if len(levels := {arm.chance for arm in study.arms}) == 1 and chance == "chance":
         chance = f"chance, {levels.pop():.0%}"
@@ -165,27 +151,23 @@ def _legend(figure: Figure, study: StudyRecords, series: Sequence[Series], *, ch
 
 
 def _legend_label(study: StudyRecords, *series: Series) -> str:
-    """A model, and how many seeds are drawn in each panel where some are not."""
+    """Return the name of a model, and how many seeds are drawn in each panel where some are not."""
     name = label(model(series[0]))
-    judged, everyone = [sum(1 for _ in one.answers()) for one in series], len(study.seeds)
+    judged, seeds = [sum(1 for _ in one.answers()) for one in series], len(study.seeds)
     if series[0].form == "hardened" and not series[0].arm.hardens:
         return f"{name} (not asked for)"
-    return name if set(judged) == {everyone} else f"{name} ({' and '.join(map(str, judged))} of {counted(everyone)})"
+    return name if set(judged) == {seeds} else f"{name} ({' and '.join(map(str, judged))} of {counted(seeds)})"
 
 
 def _values(study: StudyRecords) -> Figure:
-    orders = {
-        "first digit first": [arm for arm in study.arms if not arm.name.endswith(LAST_DIGIT_FIRST)],
-        "last digit first": [arm for arm in study.arms if arm.name.endswith(LAST_DIGIT_FIRST)],
-    }
-    panels = {order: study.series(arms) for order, arms in orders.items() if arms}
+    panels = by_digit_order(study)
     figure = Figure(figsize=(6.2 * len(panels), 6.6), layout="constrained")
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    shown: dict[str, list[Series]] = {}
+    drawn: dict[str, list[Series]] = {}
     for axis, (order, series) in zip(axes, panels.items(), strict=True):
         learned = [one for one in series if one.form == "learned"]
         for one in learned:
-            shown.setdefault(model(one), []).append(one)
+            drawn.setdefault(model(one), []).append(one)
         for place, one in enumerate(_ours_on_top(learned)):
             _line(axis, one, _by_position(one), place, every=0.12)
         axis.set(xscale="log", yscale="log", xlabel="position t")
@@ -198,13 +180,13 @@ def _values(study: StudyRecords) -> Figure:
         for axis in axes:
             axis.axvline(trained, color="0.6", lw=1.4, ls=style, zorder=1)
     axes[0].set_ylabel("mean squared error of value / $2^t$")
-    _value_legend(figure, study, [*shown.values()], axes)
+    _value_legend(figure, study, [*drawn.values()], axes)
     figure.suptitle(study.question)
     return figure
 
 
 def _exactly(one: Series, study: StudyRecords) -> str:
-    """The hardened column, which has no error to draw."""
+    """Return a title for the hardened model, which has no error to draw."""
     exact = [min(entry["exact"] for entry in entries) == 1 for _, entries in one.answers()]
     lengths = " and ".join(f"{length:,}" for length in lengths_of([one]))
     if not one.arm.hardens:
@@ -213,17 +195,17 @@ def _exactly(one: Series, study: StudyRecords) -> str:
 
 
 def _by_position(one: Series) -> dict[int, Tally]:
-    """From the longest input that each run was judged on."""
-    found: dict[int, dict[int, float]] = {}
+    """Return the errors by position of the longest input that each run was judged on."""
+    errors: dict[int, dict[int, float]] = {}
     for seed, entries in one.answers():
         longest = max((entry for entry in entries if "mse" in entry), key=lambda entry: entry["length"])
         for end, error in longest["curve"]:
-            found.setdefault(int(end), {})[seed] = min(max(error, _LEAST_ERROR), _LARGEST_ERROR)
-    return {end: Tally(values, {}) for end, values in sorted(found.items())}
+            errors.setdefault(int(end), {})[seed] = min(max(error, _LEAST_ERROR), _LARGEST_ERROR)
+    return {end: Tally(values, {}) for end, values in sorted(errors.items())}
 
 
-def _value_legend(figure: Figure, study: StudyRecords, shown: Sequence[Sequence[Series]], axes: Sequence[Axes]) -> None:
-    handles = [Line2D([], [], label=_legend_label(study, *series), **_look(series[0])) for series in shown]
+def _value_legend(figure: Figure, study: StudyRecords, drawn: Sequence[Sequence[Series]], axes: Sequence[Axes]) -> None:
+    handles = [Line2D([], [], label=_legend_label(study, *series), **_look(series[0])) for series in drawn]
     for value in sorted({claim.value for claim in CLAIMS.get(study.name, ())}):
         whose = [claim.says.split(":")[0] for claim in CLAIMS[study.name] if claim.value == value]
         tone = colour("transductor_paper" if "Rational Transductor" in whose else "lstm")

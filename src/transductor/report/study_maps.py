@@ -1,4 +1,4 @@
-"""Figures of many tasks or arms at once: a map of who is right where, and small panels of dots."""
+"""Figures of many tasks or arms at once: a map of accuracies by task and length, and small panels of dots."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
-from transductor.report.study_cells import lengths_of
-from transductor.report.study_records import ArmRuns, Pick, Series, StudyRecords, Tally, at, is_family, worst_family
+from transductor.report.study_cells import adversarial_lengths, random_lengths
+from transductor.report.study_records import ArmRuns, Pick, Series, StudyRecords, Tally, at, worst_kind
 from transductor.report.study_tracking import ablation_groups
 from transductor.report.style import colour, label
 
@@ -30,9 +30,11 @@ _BREAKS: Final = (100, 300, 2000, 20_000)  # lengths between two of these share 
 
 
 def state_tracking_figure(study: StudyRecords) -> Figure:
-    """Learned beside hardened: tasks by lengths, and the worst adversarial family at the longest."""
-    found = sorted({length for arm in study.arms for length in _random_lengths(arm)})
-    columns = [lengths for column in range(len(_BREAKS) + 1) if (lengths := [n for n in found if _column(n) == column])]
+    """Draw learned beside hardened: tasks by lengths, and the worst input kind at the longest."""
+    judged = sorted({length for arm in study.arms for length in _random_lengths(arm)})
+    columns = [
+        lengths for column in range(len(_BREAKS) + 1) if (lengths := [n for n in judged if _column(n) == column])
+    ]
     headings = [f"{low[0]:,}" if low[0] == low[-1] else f"{low[0]:,}–\n{low[-1]:,}" for low in columns]
     if columns and columns[0][-1] <= max(arm.trained_length for arm in study.arms):
         headings[0] = "trained:\n" + headings[0].replace("\n", "")
@@ -46,9 +48,8 @@ def state_tracking_figure(study: StudyRecords) -> Figure:
                 asked = [length for length in _random_lengths(arm) if length in lengths]
                 if asked:
                     _square(axis, column, row, Series(arm, form).tally(at(max(asked))))
-            adversarial = lengths_of([Series(arm)], given=lambda name: is_family({"input": name}))
-            if adversarial:
-                _square(axis, len(columns) + 0.15, row, Series(arm, form).tally(worst_family(max(adversarial))))
+            if adversarial := adversarial_lengths(Series(arm)):
+                _square(axis, len(columns) + 0.15, row, Series(arm, form).tally(worst_kind(max(adversarial))))
         axis.set(xlim=(-0.5, len(columns) + 0.68), ylim=(len(study.arms) - 0.5, -0.5))
         axis.set_xticks([*range(len(columns)), len(columns) + 0.15], headings)
         axis.xaxis.tick_top()
@@ -69,7 +70,7 @@ def state_tracking_figure(study: StudyRecords) -> Figure:
 
 
 def _random_lengths(arm: ArmRuns) -> list[int]:
-    return lengths_of([Series(arm), Series(arm, "hardened")], given="random".__eq__)
+    return random_lengths(Series(arm), Series(arm, "hardened"))
 
 
 def _column(length: int) -> int:
@@ -77,38 +78,29 @@ def _column(length: int) -> int:
 
 
 def _square(axis: Axes, column: float, row: int, tally: Tally) -> None:
-    """Coloured by the worst seed; a seed that is missing from the mean is counted below it."""
+    """Draw a square coloured by the worst seed; how many seeds the mean has is written below it if some are missing."""
     style: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.6", "hatch": "////", "lw": 0}
     words, tone = "–", "black"
-    everyone = len(tally.values) + len(tally.absent)
+    seeds = len(tally.values) + len(tally.absent)
     if tally.values:
-        mean, least = tally.mean(), min(tally.values.values())
+        mean, least = tally.mean(), tally.least
         _, face, tone, _ = next(one for one in _CLASSES if least >= one[0] and (one[0] < 1 or not tally.absent))
         style = {"facecolor": face, "lw": 0}
         words = "100" if mean == 1 else f"{min(100 * mean, 99.9):.1f}"
         if tally.absent:
-            words += f"\n{len(tally.values)} of {everyone}"
-    elif not everyone:
+            words += f"\n{len(tally.values)} of {seeds}"
+    elif not seeds:
         return
     axis.add_patch(Rectangle((column - 0.48, row - 0.45), 0.96, 0.9, **style))
     backdrop = {"facecolor": "white", "lw": 0, "pad": 1.5} if not tally.values else None
-    words = f"0 of {everyone}" if not tally.values else words
+    words = f"0 of {seeds}" if not tally.values else words
     size = 10 if tally.values and tally.absent else 11.5
-    axis.text(
-        column,
-        row,
-        words,
-        ha="center",
-        va="center_baseline",
-        color=tone,
-        fontsize=size,
-        bbox=backdrop,
-        linespacing=0.95,
-    )
+    placing: dict[str, Any] = {"ha": "center", "va": "center_baseline", "linespacing": 0.95}
+    axis.text(column, row, words, color=tone, fontsize=size, bbox=backdrop, **placing)
 
 
 def ablations_figure(study: StudyRecords) -> Figure:
-    """Families on top, one panel for each task; the other groups below, three in a row."""
+    """Draw families on top, one panel for each task; the other groups below, three in a row."""
     groups = ablation_groups(study)
     families = {title: arms for title, arms in groups.items() if title.startswith("Families on")}
     others = {title: arms for title, arms in groups.items() if title not in families}
@@ -146,12 +138,11 @@ def ablations_figure(study: StudyRecords) -> Figure:
 
 
 def _dots(axis: Axes, arms: Mapping[str, ArmRuns]) -> None:
-    """Every arm a row: mean with a bar from the least to the largest."""
+    """Draw a row for every arm: the mean, with a bar from the least to the largest."""
     names = list(arms)
     for row, arm in enumerate(arms.values()):
         series = Series(arm)
-        random = lengths_of([series], given="random".__eq__)
-        adversarial = lengths_of([series], given=lambda name: is_family({"input": name}))
+        random, adversarial = random_lengths(series), adversarial_lengths(series)
         trained = [length for length in random if length <= arm.trained_length]
         blue, red = colour("transductor_ours"), colour("transformer_learned")
         asked: list[tuple[Pick, str, str, str, float]] = []
@@ -160,16 +151,15 @@ def _dots(axis: Axes, arms: Mapping[str, ArmRuns]) -> None:
         if random:
             asked.append((at(max(random)), "o", blue, blue, 0.0))
         if adversarial:
-            asked.append((worst_family(max(adversarial)), "v", red, red, 0.22))
+            asked.append((worst_kind(max(adversarial)), "v", red, red, 0.22))
         for pick, marker, face, edge, shift in asked:
             tally = series.tally(pick)
             if tally.values:
-                least, largest = min(tally.values.values()), max(tally.values.values())
-                axis.plot([least, largest], [row + shift] * 2, color=edge, lw=2.2, alpha=0.45, zorder=2)
+                axis.plot([tally.least, tally.largest], [row + shift] * 2, color=edge, lw=2.2, alpha=0.45, zorder=2)
                 axis.plot(tally.mean(), row + shift, marker, ms=8, mfc=face, mec=edge, mew=1.6, zorder=3, clip_on=False)
-        judged, everyone = sum(1 for _ in series.answers()), len(arm.runs) + len(arm.absent)
-        if judged < everyone:
-            names[row] += f" ({judged}/{everyone})"
+        judged, seeds = sum(1 for _ in series.answers()), len(arm.runs) + len(arm.absent)
+        if judged < seeds:
+            names[row] += f" ({judged}/{seeds})"
     for level in {arm.chance for arm in arms.values()}:
         axis.axvline(level, color="0.45", lw=1.4, ls=":", zorder=1)
     axis.set_yticks(range(len(names)), names)
@@ -181,27 +171,20 @@ def _dots(axis: Axes, arms: Mapping[str, ArmRuns]) -> None:
 
 
 def _widths(axis: Axes, arms: Mapping[str, ArmRuns]) -> None:
-    """Accuracy by width of the frozen features, a line for each length; the learned state as a star at its width."""
-    found = {name: Series(arm) for name, arm in arms.items()}
-    lengths = lengths_of(found.values(), given="random".__eq__)
+    """Draw accuracy by width of the frozen features, a line for each length, and the learned state as a star."""
+    by_name = {name: Series(arm) for name, arm in arms.items()}
+    lengths = random_lengths(*by_name.values())
     tones = dict(zip(lengths, _shades(len(lengths)), strict=True))
     for length, tone in tones.items():
         frozen = {
             int(name.split()[-1]): tally
-            for name, one in found.items()
+            for name, one in by_name.items()
             if name.startswith("frozen") and (tally := one.tally(at(length))).values
         }
         if frozen:
             axis.plot(list(frozen), [tally.mean() for tally in frozen.values()], "-o", color=tone, lw=2.2, ms=6)
-            axis.fill_between(
-                list(frozen),
-                [min(tally.values.values()) for tally in frozen.values()],
-                [max(tally.values.values()) for tally in frozen.values()],
-                color=tone,
-                alpha=0.16,
-                lw=0,
-            )
-        for name, one in found.items():
+            fill_band(axis, frozen, tone)
+        for name, one in by_name.items():
             tally = one.tally(at(length))
             if name.startswith("learned") and tally.values:
                 axis.plot(int(name.split()[-1]), tally.mean(), "*", color=tone, ms=17, mec="white", zorder=4)
@@ -219,7 +202,13 @@ def _widths(axis: Axes, arms: Mapping[str, ArmRuns]) -> None:
     axis.tick_params(labelsize=11.5)
 
 
+def fill_band(axis: Axes, tallies: Mapping[int, Tally], tone: str, **options: Any) -> None:
+    """Fill the band from the least to the largest number of each tally."""
+    least, largest = [tally.least for tally in tallies.values()], [tally.largest for tally in tallies.values()]
+    axis.fill_between(list(tallies), least, largest, color=tone, alpha=0.16, lw=0, **options)
+
+
 def _shades(count: int) -> Sequence[str]:
-    """Lighter is shorter."""
+    """Return one colour per length, lighter for shorter ones."""
     shades = ("#7aa6e0", "#1f5fbf", "#12224f")
     return [shades[min(place, len(shades) - 1)] for place in range(count)]

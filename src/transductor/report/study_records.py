@@ -1,4 +1,4 @@
-"""Records of studies, read back: what was run, what came out of it, and what is missing."""
+"""Reading the records of studies: what was run, what was measured, and what is missing."""
 
 from __future__ import annotations
 
@@ -11,85 +11,25 @@ from pathlib import Path
 from typing import Any, Final
 
 from transductor.results import Record, read_record
+from transductor.study_names import ARMS
 
 Entry = Mapping[str, Any]
 Entries = Sequence[Entry]
 OVERFLOW: Final = 1e300  # records hold 1e308 where a number overflowed
-# What one run says on one question; None where it was not asked.
+# Picks one number from the entries of a run; None where it was not measured.
 Pick = Callable[[Entries], float | None]
-
-_FAMILIES: Final = (
-    "cayley",
-    "squared_cayley",
-    "exponential",
-    "signed_cayley",
-    "orthogonal",
-    "householder",
-    "dense",
-    "diagonal",
-    "stochastic",
-)
-_COUNTING: Final = (
-    "transductor_paper",
-    "transductor_ours",
-    "transformer_learned",
-    "transformer_rotary",
-    "transformer_relative",
-    "transformer_none",
-)
-# The arms of each study in the order in which they are shown; records say nothing of those that have none.
-ARMS: Final[dict[str, tuple[str, ...]]] = {
-    "regular_gap": _COUNTING,
-    "length_generalization": _COUNTING,
-    "long_addition": ("transductor_paper", "transductor_ours", "transformer_learned", "transformer_rotary"),
-    "base_two_value": (
-        "transductor_paper",
-        "transductor_ours",
-        "lstm_paper",
-        "transformer_paper",
-        "lstm",
-        "transformer_relative",
-        "transductor_ours_last_digit_first",
-        "lstm_last_digit_first",
-        "transformer_relative_last_digit_first",
-    ),
-    "state_tracking": (
-        "parity",
-        "even_pairs",
-        "cycle_navigation",
-        "modular_arithmetic",
-        "a5_two_generators",
-        "a5_all_elements",
-        "s5_two_generators",
-        "s5_swaps",
-        "s5_32_random_generators",
-        "s5_all_elements",
-        "c6",
-        "s3",
-        "flip_flop",
-    ),
-    "ablations": (
-        *(f"injection_{name}" for name in ("deep", "input", "none")),
-        *(f"family_{family}_on_{task}" for task in ("counting", "parity", "flip_flop") for family in _FAMILIES),
-        *(f"smoothing_{name}_on_{task}" for task in ("parity", "arithmetic") for name in ("none", "tenth")),
-        *(f"start_{name}" for name in ("at_identity", "near_identity", "away", "far_away")),
-        *(f"frozen_{dim}" for dim in (2, 8, 32, 128, 512)),
-        "learned_2",
-        *(f"positions_{name}" for name in ("none", "learned", "rotary", "sinusoidal")),
-    ),
-}
 
 
 @dataclass(frozen=True)
 class Run:
-    """One record: one seed of one arm."""
+    """One record, which is one seed of one arm."""
 
     seed: int
     record: Record
 
     @property
     def arm(self) -> Mapping[str, Any]:
-        """The arm's settings, plain."""
+        """The arm's settings as plain data."""
         arm: Mapping[str, Any] = self.record.settings["arm"]
         return arm
 
@@ -102,16 +42,16 @@ class Run:
     @property
     def hardening(self) -> Mapping[str, Any] | None:
         """How the exact machine was found; None where none was looked for."""
-        found: Mapping[str, Any] | None = self.record.measurements.get("hardening")
-        return found
+        hardening: Mapping[str, Any] | None = self.record.measurements.get("hardening")
+        return hardening
 
     def entries(self, form: str) -> Entries | None:
-        """What ``"learned"`` or ``"hardened"`` was judged to be."""
-        found: Entries | None = self.record.measurements.get(form)
-        return found
+        """Return how the form ``"learned"`` or ``"hardened"`` was judged; None where it was not, or training failed."""
+        entries: Entries | None = None if self.failure is not None else self.record.measurements.get(form)
+        return entries
 
     def without(self, form: str) -> str | None:
-        """One word on why there is nothing of this form; None where there is, or where nothing was asked."""
+        """Return one word on why this form was not judged; None where it was, or was not asked for."""
         if self.failure is not None:
             return "failed"
         return "refused" if form == "hardened" and self.hardening and self.hardening["refused"] else None
@@ -132,21 +72,21 @@ class ArmRuns:
 
     @property
     def trained_length(self) -> int:
-        """The longest input in training."""
+        """The length of the longest input in training."""
         return int(self.runs[0].arm["training"]["length"])
 
     @property
     def chance(self) -> float:
-        """What a guess that never looks achieves."""
+        """What a guess that ignores the input achieves."""
         return float(self.runs[0].record.measurements["chance"])
 
     @property
     def hardens(self) -> bool:
-        """Whether any run looked for the exact machine."""
+        """Say whether any run looked for the exact machine."""
         return any(run.hardening is not None for run in self.runs)
 
     def unlike(self) -> str | None:
-        """Which settings differ between seeds, if any do: then a mean is one of different things."""
+        """Say which settings differ between seeds, if any do: then a mean is not that of one arm."""
         first = self.runs[0].arm
         keys = [key for key in first if any(run.arm.get(key) != first[key] for run in self.runs)]
         if not keys:
@@ -161,53 +101,59 @@ class ArmRuns:
 
 @dataclass(frozen=True)
 class Tally:
-    """One number per seed, and one word for each seed without."""
+    """One number per seed, and one word for each seed that has none."""
 
     values: Mapping[int, float]
     absent: Mapping[int, str]
 
     def mean(self) -> float:
-        """Over the seeds that have one; where one overflowed, so does the mean."""
-        largest = max(self.values.values())
-        return largest if largest >= OVERFLOW else math.fsum(self.values.values()) / len(self.values)
+        """Return the mean over the seeds that have a number; where one overflowed, so does the mean."""
+        return self.largest if self.largest >= OVERFLOW else math.fsum(self.values.values()) / len(self.values)
+
+    @property
+    def least(self) -> float:
+        """The smallest number."""
+        return min(self.values.values())
+
+    @property
+    def largest(self) -> float:
+        """The largest number."""
+        return max(self.values.values())
 
     def mapped(self, function: Callable[[float], float]) -> Tally:
-        """Each number replaced."""
+        """Return the tally with the function applied to each number."""
         return Tally({seed: function(value) for seed, value in self.values.items()}, self.absent)
 
 
 @dataclass(frozen=True)
 class Series:
-    """One column of a table, one line of a figure: an arm as it was learned, or hardened."""
+    """A column of a table or a line of a figure: an arm as it was learned, or hardened."""
 
     arm: ArmRuns
     form: str = "learned"
 
     def tally(self, pick: Pick) -> Tally:
-        """What each seed says; a seed that was not asked is only named where another was."""
+        """Return the number of each seed; a seed without one is only named where another seed has one."""
         values: dict[int, float] = {}
-        absent, silent = dict(self.arm.absent), {}
+        absent, not_judged = dict(self.arm.absent), {}
         for run in self.arm.runs:
-            entries = self._entries(run)
+            entries = run.entries(self.form)
             value = None if entries is None else pick(entries)
             if value is not None:
                 values[run.seed] = value
             elif entries is None and (word := run.without(self.form)):
                 absent[run.seed] = word
             else:
-                silent[run.seed] = "not judged"
-        asked = values or not silent
-        return Tally(values, dict(sorted((absent | silent).items())) if asked else {})
+                not_judged[run.seed] = "not judged"
+        asked = values or not not_judged
+        return Tally(values, dict(sorted((absent | not_judged).items())) if asked else {})
 
     def answers(self) -> Iterator[tuple[int, Entries]]:
-        """The seeds that were judged, and their entries."""
+        """Yield the seeds that were judged, and their entries."""
         for run in self.arm.runs:
-            entries = self._entries(run)
+            entries = run.entries(self.form)
             if entries is not None:
                 yield run.seed, entries
-
-    def _entries(self, run: Run) -> Entries | None:
-        return None if run.failure is not None else run.entries(self.form)
 
 
 @dataclass(frozen=True)
@@ -215,10 +161,10 @@ class StudyRecords:
     """All records of one study.
 
     Attributes:
-        name: Of the study.
+        name: Name of the study.
         question: What it asks.
-        arms: Those with at least one readable record.
-        missing: Arms that the study is known to have and that have no readable record.
+        arms: The arms with at least one readable record.
+        missing: Names of arms that the study is known to have and that have no readable record.
         seeds: Every seed that some arm has a file for.
         damaged: A sentence for each file that cannot be read, which names it.
     """
@@ -231,11 +177,11 @@ class StudyRecords:
     damaged: tuple[str, ...]
 
     def arm(self, name: str) -> ArmRuns | None:
-        """The arm of that name, if it has records."""
+        """Return the arm of that name, if it has records."""
         return next((arm for arm in self.arms if arm.name == name), None)
 
     def series(self, arms: Sequence[ArmRuns] | None = None) -> tuple[Series, ...]:
-        """Each arm as it was learned; what is ours also hardened."""
+        """Return each arm as it was learned, and our arms also hardened."""
         return tuple(
             Series(arm, form)
             for arm in (self.arms if arms is None else arms)
@@ -243,13 +189,18 @@ class StudyRecords:
             if form == "learned" or arm.column == "ours" or arm.hardens
         )
 
+    @property
+    def of_numbers(self) -> bool:
+        """Whether labels are numbers."""
+        return any("mse" in entry for series in self.series() for _, entries in series.answers() for entry in entries)
 
-def at(length: int, key: str = "positions", given: str = "random", task: str | None = None) -> Pick:
-    """The number under ``key`` on inputs of that name and length."""
+
+def at(length: int, key: str = "positions", kind: str = "random", task: str | None = None) -> Pick:
+    """Pick the number under ``key`` on inputs of that kind and length."""
 
     def pick(entries: Entries) -> float | None:
         for entry in entries:
-            same = (entry["input"], entry["length"]) == (given, length) and task in (None, entry["task"])
+            same = (entry["input"], entry["length"]) == (kind, length) and task in (None, entry["task"])
             if same and entry.get(key) is not None:
                 return float(entry[key])
         return None
@@ -257,28 +208,32 @@ def at(length: int, key: str = "positions", given: str = "random", task: str | N
     return pick
 
 
-def is_family(entry: Entry) -> bool:
-    """Whether the input is one that an enemy chose."""
-    return entry["input"] != "random" and not str(entry["input"]).startswith("p = ")
+def is_adversarial(kind: str) -> bool:
+    """Say whether inputs of this name are adversarial, and not drawn at random."""
+    return kind != "random" and not kind.startswith("p = ")
 
 
-def families(entries: Entries, length: int) -> list[Entry]:
-    """The adversarial inputs of that length that have a label."""
-    return [entry for entry in entries if is_family(entry) and entry["length"] == length and entry.get("labels")]
+def adversarial_entries(entries: Entries, length: int) -> list[Entry]:
+    """Return the entries of adversarial inputs of that length that have a label."""
+    return [
+        entry
+        for entry in entries
+        if is_adversarial(entry["input"]) and entry["length"] == length and entry.get("labels")
+    ]
 
 
-def worst_family(length: int, key: str = "positions") -> Pick:
-    """The least over all adversarial families of that length."""
+def worst_kind(length: int, key: str = "positions") -> Pick:
+    """Pick the least number over all adversarial input kinds of that length."""
 
     def pick(entries: Entries) -> float | None:
-        found = [entry[key] for entry in families(entries, length)]
-        return float(min(found)) if found else None
+        values = [entry[key] for entry in adversarial_entries(entries, length)]
+        return float(min(values)) if values else None
 
     return pick
 
 
 def read_studies(folder: str | Path) -> list[StudyRecords]:
-    """Every study with records at ``FOLDER/<study>/<arm>/seed<k>.json``; what cannot be read is named, not raised."""
+    """Read every study with records at ``FOLDER/<study>/<arm>/seed<k>.json``; unreadable files are only named."""
     folder = Path(folder)
     places: dict[str, dict[str, dict[int, Path]]] = {}
     for path in sorted(folder.glob("*/*/seed*.json")):
@@ -293,7 +248,7 @@ def read_studies(folder: str | Path) -> list[StudyRecords]:
 
 
 def _study(folder: Path, name: str, places: Mapping[str, Mapping[int, Path]]) -> StudyRecords:
-    seeds = tuple(sorted({seed for found in places.values() for seed in found}))
+    seeds = tuple(sorted({seed for paths in places.values() for seed in paths}))
     known = ARMS.get(name, ())
     order = [arm for arm in known if arm in places] + sorted((arm for arm in places if arm not in known), key=_natural)
     arms, damaged = [], []
@@ -310,18 +265,19 @@ def _study(folder: Path, name: str, places: Mapping[str, Mapping[int, Path]]) ->
                 damaged.append(_sentence(error, path, folder))
         if runs:
             arms.append(ArmRuns(arm, tuple(runs), absent))
-    found = {arm.name for arm in arms}
+    readable = {arm.name for arm in arms}
     question = str(arms[0].runs[0].record.settings["question"]) if arms else ""
-    missing = tuple(arm for arm in (*known, *sorted(set(places) - set(known))) if arm not in found)
+    missing = tuple(arm for arm in (*known, *sorted(set(places) - set(known))) if arm not in readable)
     return StudyRecords(name, question, tuple(arms), missing, seeds, tuple(damaged))
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts numbers within names by value."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def _sentence(error: Exception, path: Path, folder: Path) -> str:
-    """Names the file as it lies in the folder, so that reports of copies are the same."""
+    """Return a sentence that names the file relative to the folder, so that copies give the same report."""
     place = path.relative_to(folder).as_posix()
     text = str(error).replace(str(path), place)
     if place not in text:
@@ -330,16 +286,16 @@ def _sentence(error: Exception, path: Path, folder: Path) -> str:
 
 
 def _check(record: Record, study: str, arm: str, seed: int) -> None:
-    """Refuse what tables and figures could not rely on."""
+    """Refuse a record that tables and figures could not rely on."""
     settings, measured = record.settings, record.measurements
     place = (settings["study"], settings["arm"]["name"], settings["seed"])
     if place != (study, arm, seed):
-        raise ValueError("it is the one of {}/{}, seed {}".format(*place))
+        raise ValueError("it is that of {}/{}, seed {}".format(*place))
     _numbers(settings["arm"]["training"], "length")
     _numbers(measured, "chance", "parameters")
     _numbers(measured["training"], "seconds", "together")
     if measured["training"]["failure"] is None and not measured["learned"]:
-        raise ValueError("its training did not fail, but nothing is said of what was learned")
+        raise ValueError("its training did not fail, but nothing was judged")
     if (hardening := measured.get("hardening")) is not None and hardening["refused"] is None:
         _numbers(hardening, "states")
     for form in ("learned", "hardened"):
@@ -357,8 +313,8 @@ def _check(record: Record, study: str, arm: str, seed: int) -> None:
                 raise ValueError("an entry has no name for its input or its task")
 
 
-def _numbers(found: Mapping[str, Any], *keys: str) -> None:
+def _numbers(values: Mapping[str, Any], *keys: str) -> None:
     for key in keys:
-        value = found[key]
+        value = values[key]
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
             raise ValueError(f"{key} must be a finite number; got {value!r}")

@@ -1,18 +1,18 @@
-"""The tables of our own studies: ``state_tracking`` beside what is published, and ``ablations`` by group."""
+"""The tables of our own studies: ``state_tracking`` beside published results, and ``ablations`` by group."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 
-from transductor.report.study_cells import NOTHING, Sheet, cell, lengths_of, worst
+from transductor.report.study_cells import NOTHING, Sheet, adversarial_lengths, cell, random_lengths, worst
 from transductor.report.study_claims import AVERAGED, PUBLISHED, Published
-from transductor.report.study_records import ArmRuns, Entries, Pick, Series, StudyRecords, Tally, at, is_family
+from transductor.report.study_records import ArmRuns, Entries, Pick, Series, StudyRecords, Tally, at, is_adversarial
 from transductor.report.style import label
 
 
 def state_tracking_sheets(study: StudyRecords) -> list[Sheet]:
-    """Beside the best published, by length, and what was read wrong."""
+    """Return the tables beside the best published results, by length, and of mistakes in reads."""
     return [_beside_published(study), _by_length(study), _reads(study)]
 
 
@@ -21,7 +21,7 @@ def _beside_published(study: StudyRecords) -> Sheet:
     for arm in study.arms:
         learned, hardened = Series(arm), Series(arm, "hardened")
         published = PUBLISHED.get(arm.name, Published(NOTHING, NOTHING))
-        trained = [length for length in lengths_of([learned], given="random".__eq__) if length <= arm.trained_length]
+        trained = [length for length in random_lengths(learned) if length <= arm.trained_length]
         rows.append(
             (
                 label(arm.name),
@@ -54,33 +54,35 @@ def _beside_published(study: StudyRecords) -> Sheet:
 
 
 def protocol(entries: Entries) -> float | None:
-    """Every position of inputs of 256 tokens beyond those of training: each ends an input of 41 to 256."""
-    found = at(256, "beyond")(entries)
-    return at(255, "beyond")(entries) if found is None else found
+    """Pick the accuracy beyond the trained length on inputs of 256 tokens: each position ends an input of 41 to 256."""
+    accuracy = at(256, "beyond")(entries)
+    return at(255, "beyond")(entries) if accuracy is None else accuracy
 
 
 def _average(study: StudyRecords, form: str) -> Tally:
-    """Of the four tasks for each seed that has all of them."""
+    """Return the average of the four tasks, for each seed that has all of them."""
     arms = [arm for name in AVERAGED if (arm := study.arm(name))]
     if len(arms) < len(AVERAGED):
         return Tally({}, {})
     tallies = [Series(arm, form).tally(protocol) for arm in arms]
     absent = {seed: word for tally in reversed(tallies) for seed, word in tally.absent.items()}
-    whole = [seed for seed in tallies[0].values if all(seed in tally.values for tally in tallies)]
+    seeds = [seed for seed in tallies[0].values if all(seed in tally.values for tally in tallies)]
     return Tally(
-        {seed: math.fsum(tally.values[seed] for tally in tallies) / len(tallies) for seed in whole},
-        dict(sorted(absent.items())) if whole or absent else {},
+        {seed: math.fsum(tally.values[seed] for tally in tallies) / len(tallies) for seed in seeds},
+        dict(sorted(absent.items())),
     )
 
 
 def states_found(arm: ArmRuns) -> str:
-    """How many states the exact machines have; what the task's own has beside."""
+    """Write how many states the exact machines have, and how many the task's own machine has."""
     if not arm.hardens:
         return NOTHING
-    found = [run.hardening for run in arm.runs if run.hardening and run.hardening["refused"] is None]
-    counts = Counter(int(hardening["states"]) for hardening in found)
+    hardenings = [run.hardening for run in arm.runs if run.hardening and run.hardening["refused"] is None]
+    counts = Counter(int(hardening["states"]) for hardening in hardenings)
     text = ", ".join(f"{states:,} ×{count}" for states, count in sorted(counts.items())) or "none"
-    of_the_task = {int(hardening["states_of_the_task"]) for hardening in found if "states_of_the_task" in hardening}
+    of_the_task = {
+        int(hardening["states_of_the_task"]) for hardening in hardenings if "states_of_the_task" in hardening
+    }
     return text + (f" (the task has {', '.join(map(str, sorted(of_the_task)))})" if of_the_task else "")
 
 
@@ -89,14 +91,14 @@ def _by_length(study: StudyRecords) -> Sheet:
     for arm in study.arms:
         forms = (Series(arm), Series(arm, "hardened"))
         asked = {
-            (entry["length"], "" if is_family(entry) else entry["task"])
+            (entry["length"], "" if is_adversarial(entry["input"]) else entry["task"])
             for _, entries in forms[0].answers()
             for entry in entries
         }
         tasks = {task for _, task in asked if task}
-        random = sorted(key for key in asked if key[1])
-        only_families = sorted(key for key in asked if not key[1] and key[0] not in {length for length, _ in random})
-        for length, task in sorted([*random, *only_families]):
+        random = {key for key in asked if key[1]}
+        only_adversarial = {key for key in asked if not key[1]} - {(length, "") for length, _ in random}
+        for length, task in sorted([*random, *only_adversarial]):
             name = f"{label(arm.name)} ({task})" if len(tasks) > 1 and task else label(arm.name)
             picks = [at(length, key, task=task) if task else _nothing for key in ("positions", "exact")]
             rows.append(
@@ -118,7 +120,7 @@ def _by_length(study: StudyRecords) -> Sheet:
 
 
 def _reads(study: StudyRecords) -> Sheet:
-    """What a flip-flop reads wrong, where it was asked about a million times."""
+    """Return the table of wrong reads of a flip-flop, among about a million."""
     arm = study.arm("flip_flop")
     forms = (Series(arm), Series(arm, "hardened")) if arm else ()
     asked = {
@@ -126,7 +128,7 @@ def _reads(study: StudyRecords) -> Sheet:
         for one in forms[:1]
         for _, entries in one.answers()
         for entry in entries
-        if not is_family(entry)
+        if not is_adversarial(entry["input"])
     }
     reads: dict[tuple[str, int], list[int]] = {}
     for task, length, labels in sorted(asked):
@@ -155,7 +157,7 @@ def _reads(study: StudyRecords) -> Sheet:
 
 
 def _count(value: float) -> str:
-    """A number of mistakes: none is a plain zero, and nothing else is."""
+    """Write a number of mistakes, as 0 only if there are none."""
     return f"{value:,.1f}" if value >= 0.05 else f"{value:.1e}" if value else "0"
 
 
@@ -164,7 +166,7 @@ def _nothing(_: object) -> None:
 
 
 def ablation_groups(study: StudyRecords) -> dict[str, dict[str, ArmRuns]]:
-    """Arms that are compared with each other, by what is changed; within a group by what it is changed to."""
+    """Return the arms in groups by what is changed, and within a group by what it is changed to."""
     prefixes = {
         "injection_": "Where the state enters",
         "start_": "How far from the identity the matrices start",
@@ -173,24 +175,24 @@ def ablation_groups(study: StudyRecords) -> dict[str, dict[str, ArmRuns]]:
         "positions_": "Positions of the backbone",
     }
     by_tasks = {"family_": "Families", "smoothing_": "Label smoothing"}
-    found: dict[str, dict[str, ArmRuns]] = {}
+    groups: dict[str, dict[str, ArmRuns]] = {}
     for arm in study.arms:
         prefix = next((prefix for prefix in prefixes if arm.name.startswith(prefix)), None)
         by_task = next((kind for kind in by_tasks if arm.name.startswith(kind) and "_on_" in arm.name), None)
         if by_task is not None:
             choice, _, task = arm.name.removeprefix(by_task).rpartition("_on_")
-            found.setdefault(f"{by_tasks[by_task]} on {label(task)}", {})[label(choice)] = arm
+            groups.setdefault(f"{by_tasks[by_task]} on {label(task)}", {})[label(choice)] = arm
         elif prefix in ("frozen_", "learned_"):
-            found.setdefault(prefixes[prefix], {})[f"{prefix[:-1]}, width {arm.name.removeprefix(prefix)}"] = arm
+            groups.setdefault(prefixes[prefix], {})[f"{prefix[:-1]}, width {arm.name.removeprefix(prefix)}"] = arm
         elif prefix is not None:
-            found.setdefault(prefixes[prefix], {})[label(arm.name.removeprefix(prefix))] = arm
+            groups.setdefault(prefixes[prefix], {})[label(arm.name.removeprefix(prefix))] = arm
         else:
-            found.setdefault("Others", {})[label(arm.name)] = arm
-    return found
+            groups.setdefault("Others", {})[label(arm.name)] = arm
+    return groups
 
 
 def ablation_sheets(study: StudyRecords) -> list[Sheet]:
-    """One table for each group."""
+    """Return one table for each group."""
     return [_group(title, arms) for title, arms in ablation_groups(study).items()]
 
 
@@ -201,8 +203,7 @@ def _group(title: str, arms: dict[str, ArmRuns]) -> Sheet:
         for form in ("learned", "hardened")
         if form == "learned" or arm.hardens
     }
-    random = lengths_of(series.values(), given="random".__eq__)
-    adversarial = lengths_of(series.values(), given=lambda name: name != "random" and not name.startswith("p = "))
+    random, adversarial = random_lengths(*series.values()), adversarial_lengths(*series.values())
     rows = tuple(
         (
             name,

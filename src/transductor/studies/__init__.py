@@ -1,4 +1,4 @@
-"""Experiments as frozen values, and the runner that trains and judges their arms."""
+"""Studies: experiments as frozen values, and the runner that trains and judges their arms."""
 
 from typing import Final
 

@@ -18,27 +18,17 @@ from transductor.model import (
     SinusoidalPositions,
     TransductorConfig,
 )
-from transductor.studies.study import EVERY_FAMILY, Arm, Probe, Study
+from transductor.studies.study import EVERY_KIND, Arm, Probe, Study
+from transductor.study_names import FAMILIES, FROZEN_WIDTHS, INJECTIONS
 from transductor.tasks import FlipFlop, ModularArithmetic, ModularCounting, Parity, Task, task_named
 from transductor.training import Annealing, Curriculum, TrainingSettings
 from transductor.transitions import FamilySpec
 
 _COUNTING: Final = ModularCounting(5)
-_FAMILIES: Final = (
-    "cayley",
-    "squared_cayley",
-    "exponential",
-    "signed_cayley",
-    "orthogonal",
-    "householder",
-    "dense",
-    "diagonal",
-    "stochastic",
-)
 
 
 def _probes(*lengths: int) -> tuple[Probe, ...]:
-    return tuple(probe for length in lengths for probe in (Probe(length, 64), Probe(length, 1, family=EVERY_FAMILY)))
+    return tuple(probe for length in lengths for probe in (Probe(length, 64), Probe(length, 1, family=EVERY_KIND)))
 
 
 def _readout(task: Task, family: str, dim: int, head: str = "rational", **options: Any) -> ReadoutConfig:
@@ -47,7 +37,7 @@ def _readout(task: Task, family: str, dim: int, head: str = "rational", **option
 
 
 def _injections() -> list[Arm]:
-    """No attention, so that only the state can carry what was read; and the token must be told from the state."""
+    """Vary where the state enters.  Without attention, only the state can carry what was read."""
     spec = FamilySpec("orthogonal", {"vocab_size": 2, "state_dim": 8})
     backbone = BackboneConfig(vocab_size=2, output_size=5, width=32, layers=2, attention=NoAttention())
     training = TrainingSettings(steps=1000, length=50)
@@ -60,11 +50,12 @@ def _injections() -> list[Arm]:
             training,
             _probes(50, 500),
         )
-        for injection in ("deep", "input", "none")
+        for injection in INJECTIONS
     ]
 
 
 def _families() -> list[Arm]:
+    """Vary the family of matrices, on three tasks."""
     tasks: dict[str, Task] = {"counting": _COUNTING, "parity": Parity(), "flip_flop": FlipFlop()}
     return [
         Arm(
@@ -76,12 +67,12 @@ def _families() -> list[Arm]:
             _probes(40, 500),
         )
         for name, task in tasks.items()
-        for family in _FAMILIES
+        for family in FAMILIES
     ]
 
 
 def _smoothings() -> list[Arm]:
-    """What the loss pulls at when every label is right already."""
+    """Vary label smoothing, which is what the loss still rewards when every label is right."""
     tasks: dict[str, tuple[Task, str, int]] = {
         "parity": (Parity(), "orthogonal", 8),
         "arithmetic": (ModularArithmetic(), "dense", 32),
@@ -104,7 +95,7 @@ def _smoothings() -> list[Arm]:
 
 
 def _starts() -> list[Arm]:
-    """How far from the identity the matrices of S3 start."""
+    """Vary how far from the identity the matrices of S3 start."""
     task = task_named("group:S3:all")
     training = TrainingSettings(steps=1000, length=40, optimiser="adam", curriculum=Curriculum(4))
     return [
@@ -121,9 +112,9 @@ def _starts() -> list[Arm]:
 
 
 def _compactness() -> list[Arm]:
-    """Frozen random features of growing width beside a learned state of dimension 2.
+    """Compare frozen random features of growing width with a learned state of dimension 2.
 
-    A plane has nothing to spare, so its lengths grow; features that are frozen would not pass the first.
+    Two dimensions are learned only if lengths grow; frozen features would not pass the first length.
     """
     training = TrainingSettings(steps=1500, length=20, clipping="per_tensor", label_smoothing=0.0)
     frozen = [
@@ -135,7 +126,7 @@ def _compactness() -> list[Arm]:
             training,
             (Probe(10, 256), Probe(20, 256), Probe(40, 256)),
         )
-        for dim in (2, 8, 32, 128, 512)
+        for dim in FROZEN_WIDTHS
     ]
     learned = Arm(
         "learned_2",
@@ -149,7 +140,7 @@ def _compactness() -> list[Arm]:
 
 
 def _positions() -> list[Arm]:
-    """What a position scheme adds to a model whose head counts already."""
+    """Vary the positions of a model whose head counts already."""
     schemes: dict[str, PositionScheme] = {
         "none": NoPositions(),
         "learned": LearnedPositions(max_length=500),

@@ -1,4 +1,4 @@
-"""Study ``base_two_value``: the value of a binary numeral, a number that grows with the length."""
+"""Study ``base_two_value``: the value of a binary numeral, which grows with the length."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _PAPER: Final = TrainingSettings(
     labels="last",
     double=True,
 )
-# Every prefix is an example, in the unit of its own length; short ones first.
+# Every prefix is an example, in the unit of its own length; short prefixes come first.
 _OURS: Final = replace(
     _PAPER, steps=600, length=16, labels="every", schedule="constant", clipping="per_tensor", curriculum=Curriculum(4)
 )
-# What a practitioner would do for the others: a label at every prefix, a rate that suits them, a warm-up, float32.
-_HONEST: Final = replace(
+# What a practitioner would do for the baselines: a label at every prefix, a suitable rate, a warm-up, float32.
+_PRACTICAL: Final = replace(
     _PAPER, steps=2000, labels="every", learning_rate=2e-3, optimiser="adamw", warmup=200, double=False
 )
 _PROBES: Final = tuple(Probe(length, 256) for length in (8, 16, 32, 64, 128))
 
 
 def _affine(dim: int) -> ReadoutConfig:
-    """``h ↦ A h + b`` on ``dim`` coordinates and a constant one."""
+    """Return a model with the state ``h ↦ A h + b`` on ``dim`` coordinates and a constant one."""
     spec = FamilySpec("affine", {"vocab_size": 2, "state_dim": dim + 1})
     return ReadoutConfig(HeadConfig("rational", spec), 1)
 
@@ -45,13 +45,13 @@ def _arms(first: bool) -> tuple[Arm, ...]:
         vocab_size=2, output_size=1, width=32, layers=3, attention_heads=4, positions=RelativePositions()
     )
     lstm = LSTMConfig(vocab_size=2, output_size=1, width=32)
-    as_in_the_paper = (
-        Arm("transductor_paper", "paper", divided, _affine(12), _PAPER, _PROBES),
-        Arm("lstm_paper", "paper", divided, lstm, _PAPER, _PROBES),
-        Arm("transformer_paper", "paper", divided, transformer, _PAPER, _PROBES),
-    )
+    as_in_the_paper = {"transductor": _affine(12), "lstm": lstm, "transformer": transformer}
     return (
-        *(as_in_the_paper if first else ()),
+        *(
+            Arm(f"{name}_paper", "paper", divided, model, _PAPER, _PROBES)
+            for name, model in as_in_the_paper.items()
+            if first
+        ),
         Arm(
             f"transductor_ours{suffix}",
             "ours",
@@ -62,8 +62,8 @@ def _arms(first: bool) -> tuple[Arm, ...]:
             fit=LeastSquaresFit(16),
             harden=True,
         ),
-        Arm(f"lstm{suffix}", "baseline", divided, lstm, _HONEST, _PROBES),
-        Arm(f"transformer_relative{suffix}", "baseline", divided, transformer, _HONEST, _PROBES),
+        Arm(f"lstm{suffix}", "baseline", divided, lstm, _PRACTICAL, _PROBES),
+        Arm(f"transformer_relative{suffix}", "baseline", divided, transformer, _PRACTICAL, _PROBES),
     )
 
 

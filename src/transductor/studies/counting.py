@@ -16,6 +16,7 @@ from transductor.model import (
     TransductorConfig,
 )
 from transductor.studies.study import Arm, Probe, Study
+from transductor.study_names import POSITIONS
 from transductor.tasks import ModularCounting
 from transductor.training import TrainingSettings
 from transductor.transitions import FamilySpec
@@ -23,7 +24,7 @@ from transductor.transitions import FamilySpec
 _TASK: Final = ModularCounting(5)
 _BACKBONE: Final = BackboneConfig(vocab_size=2, output_size=5, width=32, layers=2, attention_heads=4)
 _BIASES: Final = (None, 0.1, 0.9)
-_LONGEST_BASELINE: Final = 1000  # beyond, they have long been guessing
+_LONGEST_BASELINE: Final = 1000  # they guess long before that
 
 
 def _probes(lengths: tuple[int, ...], longest: int) -> tuple[Probe, ...]:
@@ -37,10 +38,10 @@ def _probes(lengths: tuple[int, ...], longest: int) -> tuple[Probe, ...]:
 
 
 def _study(name: str, question: str, training: TrainingSettings, lengths: tuple[int, ...], longest: int) -> Study:
-    """``training`` is the paper's; ``longest`` is how far our model is judged.
+    """Return a study of counting, with the paper's training; our model is judged up to the length ``longest``.
 
-    Our model has no attention: what attention sees of the neighbours is a way to be right on random inputs without a
-    head that counts.  Without it the whole model is a function of token and state, and can be proved right.
+    Our model has no attention: by attending to neighbours it could be right on random inputs without a head that
+    counts.  Without attention the model is a function of token and state, and can be proved right.
     """
     size = {"vocab_size": _TASK.vocab_size, "state_dim": 8}
     paper = TransductorConfig(HeadConfig("rational", FamilySpec("cayley", size)), _BACKBONE)
@@ -65,11 +66,11 @@ def _study(name: str, question: str, training: TrainingSettings, lengths: tuple[
                     f"transformer_{scheme}",
                     "baseline",
                     _TASK,
-                    replace(_BACKBONE, positions=positions),
+                    replace(_BACKBONE, positions=schemes[scheme]),
                     training if scheme == "learned" else replace(training, steps=2000),
                     _probes(lengths, _LONGEST_BASELINE),
                 )
-                for scheme, positions in schemes.items()
+                for scheme in POSITIONS
             ),
         ),
     )

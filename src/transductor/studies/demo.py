@@ -7,25 +7,25 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import torch
-
 from transductor.checks import check_positive
 from transductor.configuration import configuration, to_plain
-from transductor.heads import RationalHead
-from transductor.model import BackboneConfig, RationalTransductor, SequenceModel, SinusoidalPositions, Transformer
+from transductor.heads import HeadConfig
+from transductor.model import BackboneConfig, SequenceModel, SinusoidalPositions, TransductorConfig
 from transductor.results import Record, environment
+from transductor.studies.running import build_model, seeded_model
+from transductor.studies.study import EVERY_KIND, Arm, Probe
 from transductor.tasks import ModularCounting
 from transductor.training import TrainingPoint, TrainingSettings, evaluate, evaluate_on, train
-from transductor.transitions import FamilySpec, OrthogonalTransitions, build_family
+from transductor.transitions import FamilySpec, OrthogonalTransitions
 
-# Called while training: model, seed, and the point reached.
+# Called while training with the name of the model, the seed, and the point reached.
 OnStep = Callable[[str, int, TrainingPoint], None]
 
 
 @configuration
 @dataclass(frozen=True)
 class DemoStudy:
-    """What the demo trains and how it is judged.
+    """What the demo trains and how it is judged; :meth:`arm` gives each model as an arm of a study.
 
     The Transformer has sinusoidal positions: they cost no parameters, so both models have the same backbone and
     differ by the head alone.
@@ -48,22 +48,29 @@ class DemoStudy:
         if not self.seeds or not self.lengths:
             raise ValueError("seeds and lengths must not be empty")
 
-    def backbone(self) -> BackboneConfig:
-        """Shared by both models, but for the positions."""
-        return BackboneConfig(
+    def arm(self, name: str) -> Arm:
+        """Return the arm ``"transductor"`` or ``"transformer"``."""
+        backbone = BackboneConfig(
             vocab_size=self.task.vocab_size,
             output_size=self.task.output_size,
             width=self.width,
             layers=self.layers,
             attention_heads=self.attention_heads,
         )
+        probes = (
+            *(Probe(length, self.evaluation_batch) for length in self.lengths),
+            Probe(max(self.lengths), 1, family=EVERY_KIND),
+        )
+        if name == "transformer":
+            transformer = replace(backbone, positions=SinusoidalPositions())
+            return Arm(name, "baseline", self.task, transformer, self.training, probes)
+        spec = FamilySpec(self.family, {"vocab_size": self.task.vocab_size, "state_dim": self.state_dim})
+        transductor = TransductorConfig(HeadConfig("rational", spec), backbone)
+        return Arm(name, "ours", self.task, transductor, self.training, probes)
 
     def build(self, name: str) -> SequenceModel[Any]:
-        """``"transductor"`` or ``"transformer"``."""
-        if name == "transformer":
-            return Transformer(replace(self.backbone(), positions=SinusoidalPositions()))
-        spec = FamilySpec(self.family, {"vocab_size": self.task.vocab_size, "state_dim": self.state_dim})
-        return RationalTransductor(RationalHead(build_family(spec)), self.backbone())
+        """Build the model ``"transductor"`` or ``"transformer"``; seed torch before."""
+        return build_model(self.arm(name))
 
 
 def run_demo(
@@ -72,15 +79,15 @@ def run_demo(
     device: str = "cpu",
     models: tuple[str, ...] = ("transductor", "transformer"),
 ) -> tuple[Record, dict[str, SequenceModel[Any]]]:
-    """Train and judge the models for every seed; returns the record and the models of the first seed."""
+    """Train and judge the models for every seed; return the record and the models of the first seed."""
     began = time.perf_counter()
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in models}
     kept: dict[str, SequenceModel[Any]] = {}
     for seed in study.seeds:
         for name, outcomes in runs.items():
-            torch.manual_seed(seed)
-            model = study.build(name).to(device)
-            outcomes.append({"seed": seed, **_run(study, name, model, seed, on_step)})
+            arm = study.arm(name)
+            model = seeded_model(arm, seed, device)
+            outcomes.append({"seed": seed, **_run(arm, model, seed, on_step)})
             kept.setdefault(name, model)
     measurements = {
         "models": {
@@ -88,41 +95,27 @@ def run_demo(
         },
         "chance": study.task.chance,
     }
-    surroundings = {**environment(), "device": device, "seconds": round(time.perf_counter() - began, 1)}
-    return Record("demo", to_plain(study), measurements, surroundings), kept
+    machine = {**environment(), "device": device, "seconds": round(time.perf_counter() - began, 1)}
+    return Record("demo", to_plain(study), measurements, machine), kept
 
 
-def _run(study: DemoStudy, name: str, model: SequenceModel[Any], seed: int, on_step: OnStep | None) -> dict[str, Any]:
-    settings = replace(study.training, seed=seed)
-
-    def report(point: TrainingPoint) -> None:
-        if on_step is not None:
-            on_step(name, seed, point)
-
-    points = train(model, study.task, settings, report)
-    trained = settings.length
-    random = {
-        length: evaluate(
-            model,
-            study.task,
-            length=length,
-            trained_length=trained,
-            batch_size=study.evaluation_batch,
-            seed=10_000 + seed,
-        )
-        for length in study.lengths
-    }
-    longest = max(study.lengths)
-    adversarial = {
-        kind: evaluate_on(model, study.task, tokens, trained)
-        for kind, tokens in study.task.adversarial(longest).items()
-    }
+def _run(arm: Arm, model: SequenceModel[Any], seed: int, on_step: OnStep | None) -> dict[str, Any]:
+    settings, trained = replace(arm.training, seed=seed), arm.training.length
+    points = train(model, arm.task, settings, None if on_step is None else lambda point: on_step(arm.name, seed, point))
+    random, adversarial = {}, {}
+    for probe in arm.probes:
+        if probe.family is None:
+            inputs = {"length": probe.length, "batch_size": probe.sequences, "seed": 10_000 + seed}
+            random[probe.length] = evaluate(model, arm.task, trained_length=trained, **inputs)
+        else:
+            for kind, tokens in arm.task.adversarial(probe.length).items():
+                adversarial[kind] = evaluate_on(model, arm.task, tokens, trained).every_position
     return {
         "training": [asdict(point) for point in points if point.step % 10 == 0 or point.step == settings.steps],
         "lengths": [
-            {"length": length, "every_position": found.every_position, "beyond": found.beyond}
-            for length, found in random.items()
+            {"length": length, "every_position": accuracy.every_position, "beyond": accuracy.beyond}
+            for length, accuracy in random.items()
         ],
-        "adversarial": {kind: found.every_position for kind, found in adversarial.items()},
-        "by_position": list(random[longest].by_position),
+        "adversarial": adversarial,
+        "by_position": list(random[max(random)].by_position),
     }

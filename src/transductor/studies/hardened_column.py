@@ -1,4 +1,4 @@
-"""The third column: the exact machine that a trained model approximates, judged like the model."""
+"""The hardened column of a study: the exact machine that a trained model approximates, judged like the model."""
 
 from __future__ import annotations
 
@@ -23,36 +23,41 @@ from transductor.studies.judging import judge
 from transductor.studies.study import Arm
 from transductor.tasks import BaseValue
 
-_WORDS: Final = 4096  # as long as in training; they show which letters can follow each other
+_WORDS: Final = 4096  # inputs as long as in training, which show the tokens that can follow each other
 _EXACT_LENGTH: Final = 1000
-_MOST_STATES_ON_DEVICE: Final = 64  # what the GPU's kernels are made for
+_MOST_STATES_ON_DEVICE: Final = 64  # the GPU's kernels are made for up to this many
 _DRAWN_WORDS, _DRAWN_LENGTH = 64, 10_001
-_LARGEST_CERTIFICATE: Final = 300_000  # bytes; larger ones can be made again from the model
-_NEAR: Final = 0.25  # how far from an integer a value may be that is taken for it
+_LARGEST_CERTIFICATE: Final = 300_000  # bytes; larger certificates are not kept, as the model gives them again
+_NEAR: Final = 0.25  # how far from an integer a value may be to be rounded to it
 
 
 def hardened_column(model: SequenceModel[Any], arm: Arm, seed: int, certificate: Path) -> dict[str, Any]:
-    """``hardening``: how the machine was found, or why there is none; ``hardened``: how right it is.
+    """Harden the model and judge the result; return the measurements ``hardening`` and ``hardened``.
 
-    The certificate that the hardened model is the task's machine is written, where it is not too large.
+    ``hardening`` says how the machine was found, or why there is none; ``hardened`` how right it is.  The certificate
+    that the hardened model is the task's machine is written, unless it is too large.
     """
     began = time.perf_counter()
     if arm.task.output_kind == "real":
-        found = _of_numbers(model, arm, seed)
+        column = _of_numbers(model, arm, seed)
     else:
-        found = _of_classes(model, arm, seed, certificate)
-    found["hardening"]["seconds"] = round(time.perf_counter() - began, 2)
-    return found
+        column = _of_classes(model, arm, seed, certificate)
+    column["hardening"]["seconds"] = round(time.perf_counter() - began, 2)
+    return column
+
+
+def _refused(reason: str) -> dict[str, Any]:
+    return {"hardening": {"refused": reason}, "hardened": None}
 
 
 def _of_classes(model: SequenceModel[Any], arm: Arm, seed: int, certificate: Path) -> dict[str, Any]:
     if not isinstance(model, (RationalReadout, RationalTransductor)):
-        return {"hardening": {"refused": "the model has no rational head"}, "hardened": None}
+        return _refused("the model has no rational head")
     words = _words(arm, seed)
     try:
         hardened = harden(copy.deepcopy(model).cpu(), words=words)  # type: ignore[type-var]  # one class or the other
     except NoMachineNearby as error:
-        return {"hardening": {"refused": str(error)}, "hardened": None}
+        return _refused(str(error))
     extraction, truth = hardened.extraction, arm.task.automaton()
     hardening = {
         "refused": None,
@@ -75,12 +80,12 @@ def _of_classes(model: SequenceModel[Any], arm: Arm, seed: int, certificate: Pat
 
 
 def _words(arm: Arm, seed: int) -> Tensor:
-    """Fresh inputs as long as in training."""
+    """Draw new inputs as long as in training."""
     return arm.task.sample(_WORDS, arm.training.length, torch.Generator().manual_seed(2_000_003 * (seed + 1)))
 
 
 def write_portrait(model: SequenceModel[Any], arm: Arm, seed: int, path: Path) -> None:
-    """What there is to see of the learned head, as data that the report draws."""
+    """Write the portrait of the learned head, as data that the report draws."""
     if isinstance(model, (RationalReadout, RationalTransductor)):
         long = arm.task.sample(_DRAWN_WORDS, _DRAWN_LENGTH, torch.Generator().manual_seed(3_000_017 * (seed + 1)))
         portrait(copy.deepcopy(model).cpu(), arm.task.automaton(), long).write(path)
@@ -92,24 +97,24 @@ def _certified(model: Any, arm: Arm, words: Tensor, path: Path) -> dict[str, Any
         return None
     began = time.perf_counter()
     try:
-        found = certify(model, against=truth, domain=_domain(words, arm.task.vocab_size))
-        written = json.dumps(found.plain(), allow_nan=False)
-    except ValueError as error:  # numbers too large for anything to be said of them
+        certificate = certify(model, against=truth, domain=_domain(words, arm.task.vocab_size))
+        size = len(json.dumps(certificate.plain(), allow_nan=False))
+    except ValueError as error:  # the numbers are too large for a bound
         return {"verdict": f"none: {error}", "about": None, "word_length": None, "margin": None, "bytes": 0}
-    if len(written) <= _LARGEST_CERTIFICATE:
-        found.write(path)
+    if size <= _LARGEST_CERTIFICATE:
+        certificate.write(path)
     return {
-        "verdict": found.verdict,
-        "about": found.about,
-        "word_length": None if found.word is None else len(found.word),
-        "margin": found.margin,
-        "bytes": len(written),
+        "verdict": certificate.verdict,
+        "about": certificate.about,
+        "word_length": None if certificate.word is None else len(certificate.word),
+        "margin": certificate.margin,
+        "bytes": size,
         "seconds": round(time.perf_counter() - began, 2),
     }
 
 
 def _domain(words: Tensor, letters: int) -> DFA | None:
-    """The words in which every letter begins or follows another as in ``words``, if these are not all words."""
+    """Return the words whose letters begin and follow each other as in ``words``; None if those are all words."""
     follows = Contexts.of(words, letters).follows
     if bool(follows.all()):
         return None
@@ -120,30 +125,30 @@ def _domain(words: Tensor, letters: int) -> DFA | None:
 
 
 def _of_numbers(model: SequenceModel[Any], arm: Arm, seed: int) -> dict[str, Any]:
-    """Values of short words, taken for the integers they are near, and the machine that has exactly these."""
+    """Round the values of short words to integers, and find the machine that has exactly these values."""
     task = arm.task
     if not isinstance(task, BaseValue) or task.normalised or not isinstance(model, RationalReadout):
-        return {"hardening": {"refused": "the labels are not integers"}, "hardened": None}
+        return _refused("the labels are not integers")
     farthest = 0.0
 
     @torch.no_grad()
     def value(word: tuple[Any, ...]) -> int:
         nonlocal farthest
         if word:
-            found = float(model(torch.tensor([word], device=model.readout.weight.device))[0, -1, 0])
+            number = float(model(torch.tensor([word], device=model.readout.weight.device))[0, -1, 0])
         else:
-            found = float(model.readout(model.rational_head.initial_state()))
-        farthest = max(farthest, abs(found - round(found)) if math.isfinite(found) else math.inf)
+            number = float(model.readout(model.rational_head.initial_state()))
+        farthest = max(farthest, abs(number - round(number)) if math.isfinite(number) else math.inf)
         if farthest > _NEAR:
-            raise NotRational(f"the value {found:g} of {word!r} is not near an integer")
-        return round(found)
+            raise NotRational(f"the value {number:g} of {word!r} is not near an integer")
+        return round(number)
 
     try:
         machine = interpolated(value, range(task.vocab_size))
     except NotRational as error:
-        return {"hardening": {"refused": str(error)}, "hardened": None}
+        return _refused(str(error))
     tokens = task.sample(64, _EXACT_LENGTH, torch.Generator().manual_seed(1_000_003 * (seed + 1)))
-    words = [*tokens.tolist(), *(family[0].tolist() for family in task.adversarial(_EXACT_LENGTH).values())]
+    words = [*tokens.tolist(), *(row[0].tolist() for row in task.adversarial(_EXACT_LENGTH).values())]
     truths = [row[-1] for row in task.integers(torch.tensor(words))]
     right = [machine(word) == truth for word, truth in zip(words, truths, strict=True)]
     entry = {

@@ -1,4 +1,4 @@
-"""A trained model before its probes: every position counts."""
+"""Judging a trained model on its probes, at every position."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from transductor.model import SequenceModel
-from transductor.studies.study import EVERY_FAMILY, Probe
+from transductor.studies.study import EVERY_KIND, Probe
 from transductor.tasks import IGNORED, Task
 
 _TOKENS_AT_ONCE: Final = 1 << 19
@@ -20,34 +20,34 @@ _BINS: Final = 32
 def judge(
     model: SequenceModel[Any], task: Task, probe: Probe, *, trained_length: int, seed: int
 ) -> list[dict[str, Any]]:
-    """How right the model is on the inputs of a probe: plain data, one entry per input.
+    """Measure how right the model is on the inputs of a probe; return plain data, one entry per input.
 
-    Of classes: fractions of right labels over all positions, beyond the trained length, at the last label, and of
-    sequences without any mistake; the number of mistakes and where the first is.  Of numbers: squared errors in units
-    of the task over all positions and at the last, and the relative error there.  Both by position, in bins that widen;
-    where there is no mistake one bin holds all.
+    Where labels are classes: the fractions of right labels over all positions, beyond the trained length and at the
+    last label, and of sequences without any mistake; the number of mistakes and the position of the first.  Where they
+    are numbers: squared errors in units of the task over all positions and at the last, and the relative error there.
+    Both also by position, in bins that widen; where there is no mistake one bin holds all.
     """
-    asked = probe.task or task
+    task = probe.task or task
     entries = []
     model.eval()
-    for name, batches in _inputs(asked, probe, seed):
-        tally = _Numbers() if asked.output_kind == "real" else _Classes(trained_length)
+    for name, batches in _inputs(task, probe, seed):
+        tally = _Numbers() if task.output_kind == "real" else _Classes(trained_length)
         for tokens in batches:
-            tally.add(asked, tokens, _outputs(model, tokens))
-        entries.append({"input": name, "task": asked.name, "length": probe.length, **tally.entry()})
+            tally.add(task, tokens, _outputs(model, tokens))
+        entries.append({"input": name, "task": task.name, "length": probe.length, **tally.entry()})
     return entries
 
 
 def _inputs(task: Task, probe: Probe, seed: int) -> Iterator[tuple[str, Iterator[Tensor]]]:
-    """Names, and batches of tokens that are never all in memory."""
+    """Yield the name of each input and its batches of tokens, of which only one is in memory at a time."""
     if probe.family is None:
         yield ("random" if probe.bias is None else f"p = {probe.bias:g}"), _drawn(task, probe, seed)
         return
-    families = task.adversarial(probe.length)
-    if probe.family != EVERY_FAMILY and probe.family not in families:
-        raise ValueError(f"family must be one of {', '.join(families)} or {EVERY_FAMILY}; got {probe.family!r}")
-    for name, tokens in families.items():
-        if probe.family in (name, EVERY_FAMILY):
+    kinds = task.adversarial(probe.length)
+    if probe.family != EVERY_KIND and probe.family not in kinds:
+        raise ValueError(f"family must be one of {', '.join(kinds)} or {EVERY_KIND}; got {probe.family!r}")
+    for name, tokens in kinds.items():
+        if probe.family in (name, EVERY_KIND):
             yield name, iter((tokens,))
 
 
@@ -71,44 +71,44 @@ class _Classes:
     def __init__(self, trained_length: int) -> None:
         self.trained_length = trained_length
         self.sequences = self.exact = self.last = self.with_last = 0
-        self.right = self.counted = torch.zeros((), dtype=torch.long)  # exact, however many
+        self.right = self.labelled = torch.zeros((), dtype=torch.long)  # integers, so sums are exact
 
     def add(self, task: Task, tokens: Tensor, outputs: Tensor) -> None:
         labels = task.truth(tokens)
-        counted = labels != IGNORED
-        # argmax takes NaN for the largest, but it is no answer
-        right = (outputs.argmax(-1).cpu() == labels) & counted & ~outputs.isnan().any(-1).cpu()
-        self.right, self.counted = self.right + right.sum(0), self.counted + counted.sum(0)
+        labelled = labels != IGNORED
+        # argmax takes NaN for the largest, but NaN is not an answer
+        right = (outputs.argmax(-1).cpu() == labels) & labelled & ~outputs.isnan().any(-1).cpu()
+        self.right, self.labelled = self.right + right.sum(0), self.labelled + labelled.sum(0)
         self.sequences += len(tokens)
-        self.exact += int((right == counted).all(1).sum())
-        at_last = torch.where(counted, torch.arange(labels.shape[1]), -1).max(1).values
+        self.exact += int((right == labelled).all(1).sum())
+        at_last = torch.where(labelled, torch.arange(labels.shape[1]), -1).max(1).values
         rows = at_last >= 0
         self.with_last += int(rows.sum())
         self.last += int(right[rows].gather(1, at_last[rows, None]).sum())
 
     def entry(self) -> dict[str, Any]:
-        wrong = (self.counted - self.right).nonzero().flatten()
+        wrong = (self.labelled - self.right).nonzero().flatten()
         beyond = slice(self.trained_length, None)
-        if not self.counted[beyond].any():
+        if not self.labelled[beyond].any():
             beyond = slice(None)
         return {
             "sequences": self.sequences,
-            "labels": int(self.counted.sum()),
+            "labels": int(self.labelled.sum()),
             "positions": self._share(slice(None)),
             "beyond": self._share(beyond),
             "last": self.last / max(1, self.with_last),
             "exact": self.exact / self.sequences,
-            "mistakes": int((self.counted - self.right).sum()),
+            "mistakes": int((self.labelled - self.right).sum()),
             "first_mistake": int(wrong[0]) + 1 if len(wrong) else None,
             "curve": [
                 [end, self._share(slice(begin, end))]
-                for begin, end in (_bins(len(self.counted)) if len(wrong) else [(0, len(self.counted))])
-                if self.counted[begin:end].any()
+                for begin, end in (_bins(len(self.labelled)) if len(wrong) else [(0, len(self.labelled))])
+                if self.labelled[begin:end].any()
             ],
         }
 
     def _share(self, places: slice) -> float:
-        return int(self.right[places].sum()) / max(1, int(self.counted[places].sum()))
+        return int(self.right[places].sum()) / max(1, int(self.labelled[places].sum()))
 
 
 class _Numbers:
@@ -139,13 +139,13 @@ class _Numbers:
 
 
 def _finite(value: Tensor) -> float:
-    """Records hold numbers; what overflowed is the largest of them."""
+    """Return a finite number, as records need: 1e308 for what overflowed."""
     number = float(value)
     return 1e308 if math.isnan(number) else min(number, 1e308)
 
 
 def _bins(length: int) -> Iterator[tuple[int, int]]:
-    """Single positions first, then bins whose ends grow by a constant factor."""
+    """Yield bins of positions: single positions first, then bins whose ends grow by a constant factor."""
     begin = 0
     for place in range(1, _BINS + 1):
         if begin >= length:

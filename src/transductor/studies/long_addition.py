@@ -7,7 +7,7 @@ from typing import Final
 
 from transductor.heads import HeadConfig
 from transductor.model import BackboneConfig, LearnedPositions, NoAttention, RotaryPositions, TransductorConfig
-from transductor.studies.study import EVERY_FAMILY, Arm, Probe, Study
+from transductor.studies.study import EVERY_KIND, Arm, Probe, Study
 from transductor.tasks import LongAddition
 from transductor.training import Annealing, TrainingSettings
 from transductor.transitions import FamilySpec
@@ -25,7 +25,7 @@ def _probes(*lengths: int) -> tuple[Probe, ...]:
     probes: list[Probe] = []
     for length in lengths:
         sequences = max(4, min(128, 64_000 // length))
-        probes += [Probe(length, sequences), Probe(length, sequences, bias=0.9), Probe(length, 1, family=EVERY_FAMILY)]
+        probes += [Probe(length, sequences), Probe(length, sequences, bias=0.9), Probe(length, 1, family=EVERY_KIND)]
     return tuple(probes)
 
 
@@ -49,7 +49,7 @@ long_addition: Final = Study(
             "transductor_ours",
             "ours",
             _TASK,
-            # No attention: what stands beside a digit has no say in its sum, and rare neighbours cannot mislead.
+            # No attention: neighbours of a digit do not change its sum, and rare ones cannot mislead.
             TransductorConfig(HeadConfig("lookback", _family(2)), replace(_BACKBONE, attention=NoAttention())),
             replace(_PAPER, schedule="cosine", annealing=Annealing()),
             _probes(20, 40, 100, 200, 500, 1000, 10_000),

@@ -1,4 +1,4 @@
-"""All runs of several studies: what is there already is skipped, the rest is fanned out, nothing done is lost."""
+"""Running all arms and seeds of several studies: finished runs are skipped, the rest is spread over processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from transductor.studies.running import DamagedRecordWarning, record_path, run_a
 from transductor.studies.study import Arm, Study
 
 BACKENDS: Final = ("loky", "dask", "ray")
-# Called whenever a job ends: the job, jobs done, jobs in all.
+# Called whenever a job ends, with the job, the number of jobs done, and the number of all jobs.
 OnJob = Callable[["Job", int, int], None]
 
 
@@ -31,13 +31,13 @@ class Job:
 
     @property
     def name(self) -> str:
-        """For people: study, arm, seeds."""
+        """The study, the arm and the seeds, for people to read."""
         seeds = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"seeds {', '.join(map(str, self.seeds))}"
         return f"{self.study.name} · {self.arm.name} · {seeds}"
 
 
 def pending(studies: Sequence[Study], folder: str | Path, *, together: bool) -> tuple[list[Job], int]:
-    """The jobs that are left, long ones first, and how many runs are done already."""
+    """Return the jobs that are left, long ones first, and how many runs are done already."""
     folder = Path(folder)
     jobs: list[Job] = []
     done = 0
@@ -45,7 +45,7 @@ def pending(studies: Sequence[Study], folder: str | Path, *, together: bool) -> 
         for arm in study.arms:
             missing = tuple(seed for seed in study.seeds if not _is_done(study, arm, seed, folder))
             done += len(study.seeds) - len(missing)
-            if together and missing and not isinstance(arm.model, LSTMConfig):  # cuDNN's LSTM is one model's
+            if together and missing and not isinstance(arm.model, LSTMConfig):  # cuDNN's LSTM cannot be vmapped
                 jobs.append(Job(study, arm, missing))
             else:
                 jobs += [Job(study, arm, (seed,)) for seed in missing]
@@ -64,7 +64,7 @@ def _is_done(study: Study, arm: Arm, seed: int, folder: Path) -> bool:
 
 
 def _cost(arm: Arm) -> float:
-    """A rough measure: tokens, times layers where there are some."""
+    """Estimate the cost roughly: tokens, times layers where there are some."""
     layers = getattr(getattr(arm.model, "backbone", arm.model), "layers", 0)
     judged = sum(probe.length * probe.sequences for probe in arm.probes)
     return (3 * arm.training.steps * arm.training.batch_size * arm.training.length + judged) * (1 + 4 * layers)
@@ -79,12 +79,14 @@ def reproduce(
     device: str = "cpu",
     on_job: OnJob | None = None,
 ) -> int:
-    """Do every run that has no record in ``folder`` yet; returns how many there were to do.
+    """Do every run that has no record in ``folder`` yet; return how many jobs there were to do.
 
-    Interrupted, it leaves whole records and the state of what was under way; called again it goes on from there.
+    When it is interrupted, it leaves complete records and the state of unfinished runs; the next call continues there.
 
     Args:
-        jobs: Processes.  On a CPU one run is one job; on a GPU all seeds of an arm are.
+        studies: The studies to run.
+        folder: Where records and models are written.
+        jobs: Number of processes.  On a CPU one run is one job; on a GPU all seeds of an arm are one.
         backend: How joblib reaches them: ``"loky"`` (this machine), ``"dask"`` or ``"ray"`` (their cluster, with the
             packages ``dask.distributed`` or ``ray`` installed); these must see ``folder``.
         device: ``"cpu"`` or ``"cuda"``.
@@ -104,15 +106,15 @@ def reproduce(
     with _connected(backend, jobs):
         parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs")
         calls = (joblib.delayed(_done)(job, str(folder), device, 1) for job in todo)
-        ended = parallel(calls)
+        finished = parallel(calls)
         try:
-            for place, job in enumerate(ended, 1):
+            for place, job in enumerate(finished, 1):
                 if on_job is not None:
                     on_job(job, place, len(todo))
         finally:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # interrupted, joblib advises to ask for less
-                ended.close()
+                warnings.simplefilter("ignore")  # when interrupted, joblib advises smaller tasks
+                finished.close()
     return len(todo)
 
 
@@ -120,14 +122,14 @@ def _done(job: Job, folder: str, device: str, threads: int | None) -> Job:
     if threads is not None:
         import torch
 
-        torch.set_num_threads(threads)  # the processes share the cores among themselves
+        torch.set_num_threads(threads)  # the processes share the cores
     run_arm(job.study, job.arm, job.seeds, folder, device=device)
     return job
 
 
 @contextmanager
 def _connected(backend: str, jobs: int) -> Iterator[Any]:
-    """joblib, told where to send its calls."""
+    """Let joblib send its calls to a backend."""
     import joblib
 
     client: Any = nullcontext()

@@ -1,4 +1,4 @@
-"""One arm of a study, from seed to record."""
+"""Running one arm of a study: from a seed to a trained model and its record."""
 
 from __future__ import annotations
 
@@ -35,41 +35,41 @@ from transductor.transitions import TransitionFamily
 _CURVE_POINTS: Final = 100
 _CHECKPOINT_EVERY: Final = 500
 _SINGULAR: Final[type[Exception]] = torch.linalg.LinAlgError  # type: ignore[attr-defined]
-# Called with the number of steps done and how many there are.
+# Called with the number of steps done and the number of all steps.
 OnStep = Callable[[int, int], None]
 
 
 class DamagedRecordWarning(UserWarning):
-    """A record or a state that cannot be read; its run is done again."""
+    """A record or a state cannot be read; its run is done again."""
 
 
 def record_path(folder: Path, study: str, arm: str, seed: int) -> Path:
-    """Where the record of one run lies."""
+    """Return where the record of one run lies."""
     return folder / study / arm / f"seed{seed}.json"
 
 
 def model_path(folder: Path, study: str, arm: str, seed: int) -> Path:
-    """Where the trained model of one run lies."""
+    """Return where the trained model of one run lies."""
     return folder / "models" / study / arm / f"seed{seed}"
 
 
 def certificate_path(folder: Path, study: str, arm: str, seed: int) -> Path:
-    """Where the certificate of one run's hardened model lies."""
+    """Return where the certificate of one run's hardened model lies."""
     return folder / "certificates" / study / arm / f"seed{seed}.json"
 
 
 def portrait_path(folder: Path, study: str, arm: str) -> Path:
-    """Where the portrait of an arm's first model lies."""
+    """Return where the portrait of an arm's first model lies."""
     return folder / "portraits" / study / f"{arm}.json"
 
 
 def run_settings(study: Study, arm: Arm, seed: int) -> dict[str, Any]:
-    """What a record is a record of: where this is equal, a run need not be done again."""
+    """Return the settings that a record is about: where they are equal, a run need not be done again."""
     return {"study": study.name, "question": study.question, "arm": to_plain(arm), "seed": seed}
 
 
 def training_settings(arm: Arm, seed: int) -> dict[str, Any]:
-    """What a trained model comes from: where this is equal, it need not be trained again to be judged otherwise."""
+    """Return what determines a trained model: where this is equal, it can be judged again without training."""
     parts = {"task": arm.task, "model": arm.model, "training": arm.training, "fit": arm.fit}
     return {**{name: to_plain(part) for name, part in parts.items()}, "seed": seed}
 
@@ -83,11 +83,11 @@ def run_arm(
     device: str = "cpu",
     on_step: OnStep | None = None,
 ) -> list[Path]:
-    """Train and judge one arm for each seed, and write model and record of each; returns where the records are.
+    """Train and judge one arm for each seed, and write model and record of each; return where the records are.
 
-    One seed alone keeps its state beside the records and goes on from it when it was interrupted, bit for bit.  Several
-    seeds are trained as one job.  A model that is there already, trained just so, is only judged.  A run that diverges
-    leaves a record that says so.
+    A single seed keeps its state beside the records and, when it was interrupted, continues from it bit for bit.
+    Several seeds are trained as one job.  A model that exists already with the same settings is only judged.  A run
+    that diverges leaves a record that says so.
     """
     folder = Path(folder)
     kept = {seed: run for seed in seeds if (run := _kept(study, arm, seed, folder, device)) is not None}
@@ -96,7 +96,7 @@ def run_arm(
     return [_judged(study, arm, seed, *runs[seed], folder, device) for seed in seeds]
 
 
-# A model and what is known of its training.
+# A model, and the measurements of its training.
 _Run: TypeAlias = tuple[SequenceModel[Any], dict[str, Any]]
 
 
@@ -104,7 +104,7 @@ def _trained(
     study: Study, arm: Arm, seeds: Sequence[int], folder: Path, device: str, on_step: OnStep | None
 ) -> dict[int, _Run]:
     if len(seeds) > 1:
-        models = [_built(arm, seed, device) for seed in seeds]
+        models = [seeded_model(arm, seed, device) for seed in seeds]
         began = time.perf_counter()
         try:
             histories = train_together(
@@ -114,7 +114,7 @@ def _trained(
                 seeds,
                 None if on_step is None else lambda step: on_step(step, arm.training.steps),
             )
-        except TrainingError:  # one of them; alone, the others are not harmed
+        except TrainingError:  # one seed failed; trained alone, the others are not affected
             pass
         else:
             seconds = time.perf_counter() - began
@@ -130,11 +130,17 @@ def _device_name(device: str) -> str:
     return torch.cuda.get_device_name() if device.startswith("cuda") else "cpu"
 
 
-def _built(arm: Arm, seed: int, device: str) -> SequenceModel[Any]:
-    torch.manual_seed(seed)
+def build_model(arm: Arm) -> SequenceModel[Any]:
+    """Build the model of an arm with torch's current random numbers."""
     model = build(arm.model)
     assert isinstance(model, SequenceModel)
-    return model.to(device)
+    return model
+
+
+def seeded_model(arm: Arm, seed: int, device: str) -> SequenceModel[Any]:
+    """Build the model of an arm as every run with this seed begins."""
+    torch.manual_seed(seed)
+    return build_model(arm).to(device)
 
 
 def _trained_alone(study: Study, arm: Arm, seed: int, folder: Path, device: str, on_step: OnStep | None) -> _Run:
@@ -176,46 +182,46 @@ def _finished(
     how: dict[str, Any],
     failure: str | None = None,
 ) -> _Run:
-    """The last touch, then model and history are written."""
-    known: dict[str, Any] = {"training": {**how, "failure": failure, "curve": _thinned(points)}}
+    """Fit by least squares where the arm asks for it, then write the model and its history."""
+    measured: dict[str, Any] = {"training": {**how, "failure": failure, "curve": _thinned(points)}}
     if failure is None:
         try:
-            known |= _last_touch(arm, seed, model)
+            measured |= _fitted(arm, seed, model)
         except TrainingError as error:
-            known["training"]["failure"] = str(error)
-            return model, known
+            measured["training"]["failure"] = str(error)
+            return model, measured
         path = model_path(folder, study.name, arm.name, seed)
         with _writing(path):
-            _history_path(path).unlink(missing_ok=True)  # it tells of another model from here on
+            _history_path(path).unlink(missing_ok=True)  # from here on it describes another model
             try:
                 save(model, path)
-            except CheckpointError:  # what lies there is damaged, and was to be replaced anyway
+            except CheckpointError:  # what lies there is damaged; it is to be replaced anyway
                 shutil.rmtree(path)
                 save(model, path)
-            Record("training", training_settings(arm, seed), known).write(_history_path(path))
-    return model, known
+            Record("training", training_settings(arm, seed), measured).write(_history_path(path))
+    return model, measured
 
 
-def _last_touch(arm: Arm, seed: int, model: SequenceModel[Any]) -> dict[str, Any]:
-    """Least squares, where the arm asks for it; a TrainingError if the model's numbers are none."""
+def _fitted(arm: Arm, seed: int, model: SequenceModel[Any]) -> dict[str, Any]:
+    """Fit by least squares, where the arm asks for it; raise TrainingError if the model is not finite."""
     if _overflowed(model):
         raise TrainingError("the last step left weights or matrices that are not finite; try a smaller learning_rate")
     if (fit := arm.fit) is None:
         return {}
     try:
-        found = fit_least_squares(
+        result = fit_least_squares(
             model, arm.task, length=fit.length, batch_size=fit.batch_size, steps=fit.steps, seed=seed
         )
     except (ValueError, _SINGULAR) as error:
         raise TrainingError(f"least squares failed: {error}") from error
-    if not math.isfinite(found.before + found.after):
-        raise TrainingError(f"least squares failed: the error is {found.after} at length {fit.length}")
-    return {"fit": asdict(found)}
+    if not math.isfinite(result.before + result.after):
+        raise TrainingError(f"least squares failed: the error is {result.after} at length {fit.length}")
+    return {"fit": asdict(result)}
 
 
 @torch.no_grad()
 def _overflowed(model: SequenceModel[Any]) -> bool:
-    """Whether weights, or the matrices made of them, are beyond all numbers."""
+    """Say whether weights, or the matrices made of them, are not finite."""
     families = [module for module in model.modules() if isinstance(module, TransitionFamily) and module.vocab_size]
     return not (
         all(bool(weight.isfinite().all()) for weight in model.parameters())
@@ -225,7 +231,7 @@ def _overflowed(model: SequenceModel[Any]) -> bool:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """A full disk does not say for which file it has no room."""
+    """Name the file in errors of writing: a full disk does not say which file has no room."""
     try:
         yield
     except OSError as error:
@@ -237,7 +243,7 @@ def _history_path(model: Path) -> Path:
 
 
 def _kept(study: Study, arm: Arm, seed: int, folder: Path, device: str) -> _Run | None:
-    """The model of this run, if it was trained already and is whole."""
+    """Return the model of this run and its history, if it was trained already and can be read."""
     path = model_path(folder, study.name, arm.name, seed)
     if not _history_path(path).exists():
         return None
@@ -249,40 +255,43 @@ def _kept(study: Study, arm: Arm, seed: int, folder: Path, device: str) -> _Run 
     except (ValueError, CheckpointError) as error:
         warnings.warn(f"{error}; the model is trained again", DamagedRecordWarning, stacklevel=4)
         return None
-    shutil.rmtree(_state_folder(study, arm, seed, folder), ignore_errors=True)  # if there was no time for it
+    shutil.rmtree(
+        _state_folder(study, arm, seed, folder), ignore_errors=True
+    )  # left if the run was killed before removing it
     return model, dict(history.measurements)
 
 
 def _state_folder(study: Study, arm: Arm, seed: int, folder: Path) -> Path:
-    """Where an unfinished run keeps its state; another run, by a single setting, has another place."""
+    """Return where an unfinished run keeps its state; runs that differ in any setting have different folders."""
     settings = json.dumps(run_settings(study, arm, seed), sort_keys=True)
     digest = hashlib.sha256(settings.encode()).hexdigest()[:12]
     return folder / ".state" / study.name / arm.name / f"seed{seed}-{digest}"
 
 
 def _trainer(arm: Arm, settings: TrainingSettings, state: Path, device: str) -> Trainer:
-    """Where an interrupted run stands, if its state is whole; else its beginning."""
+    """Return the interrupted run, if its state can be read; else a new one."""
     if (state / "training.json").exists():  # the last file that is written: without it there is no state yet
         try:
             return Trainer.resumed(state, device=device)
         except CheckpointError as error:
-            warnings.warn(f"{error}; the run begins anew", DamagedRecordWarning, stacklevel=4)
+            warnings.warn(f"{error}; the run starts again", DamagedRecordWarning, stacklevel=4)
             shutil.rmtree(state, ignore_errors=True)
-    return Trainer(_built(arm, settings.seed, device), arm.task, settings)
+    return Trainer(seeded_model(arm, settings.seed, device), arm.task, settings)
 
 
 def _judged(
-    study: Study, arm: Arm, seed: int, model: SequenceModel[Any], known: dict[str, Any], folder: Path, device: str
+    study: Study, arm: Arm, seed: int, model: SequenceModel[Any], measured: dict[str, Any], folder: Path, device: str
 ) -> Path:
+    """Judge a trained model, harden it where the arm asks for it, and write its record."""
     began = time.perf_counter()
     measurements: dict[str, Any] = {
         "parameters": model.parameter_count(),
         "chance": arm.task.chance,
-        **known,
+        **measured,
         "learned": None,
         "hardened": None,
     }
-    if known["training"]["failure"] is None:
+    if measured["training"]["failure"] is None:
         trained = arm.training.length
         measurements["learned"] = [
             entry for probe in arm.probes for entry in judge(model, arm.task, probe, trained_length=trained, seed=seed)
@@ -291,20 +300,20 @@ def _judged(
             certificate = certificate_path(folder, study.name, arm.name, seed)
             with _writing(certificate):
                 measurements |= hardened_column(model, arm, seed, certificate)
-            likeness = portrait_path(folder, study.name, arm.name)
+            portrait = portrait_path(folder, study.name, arm.name)
             if seed == study.seeds[0] and arm.task.output_kind == "class":
-                with _writing(likeness):
-                    write_portrait(model, arm, seed, likeness)
+                with _writing(portrait):
+                    write_portrait(model, arm, seed, portrait)
     measurements["judging_seconds"] = round(time.perf_counter() - began, 2)
-    surroundings = {**environment(), "device": _device_name(device)}
+    machine = {**environment(), "device": _device_name(device)}
     path = record_path(folder, study.name, arm.name, seed)
-    record = Record(f"{study.name}/{arm.name}", run_settings(study, arm, seed), measurements, surroundings)
+    record = Record(f"{study.name}/{arm.name}", run_settings(study, arm, seed), measurements, machine)
     with _writing(path):
         return record.write(path)
 
 
 def _thinned(points: Sequence[TrainingPoint]) -> list[list[float | None]]:
-    """Step, loss, accuracy: evenly spaced, the last included."""
+    """Return step, loss and accuracy at evenly spaced steps, the last included."""
     every = max(1, len(points) // _CURVE_POINTS)
     kept = [point for point in points if point.step % every == 0 or point is points[-1]]
     return [[point.step, point.loss, None if point.accuracy != point.accuracy else point.accuracy] for point in kept]

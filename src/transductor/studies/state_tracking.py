@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from transductor.heads import HeadConfig
 from transductor.model import ReadoutConfig
-from transductor.studies.study import EVERY_FAMILY, Arm, Probe, Study
+from transductor.studies.study import EVERY_KIND, Arm, Probe, Study
 from transductor.tasks import FlipFlop, Task, task_named
 from transductor.training import Annealing, Curriculum, TrainingSettings
 from transductor.transitions import FamilySpec
@@ -17,7 +17,7 @@ def _probes(*lengths: int) -> tuple[Probe, ...]:
     return tuple(
         probe
         for length in lengths
-        for probe in (Probe(length, max(4, min(256, 330_000 // length))), Probe(length, 1, family=EVERY_FAMILY))
+        for probe in (Probe(length, max(4, min(256, 330_000 // length))), Probe(length, 1, family=EVERY_KIND))
     )
 
 
@@ -32,10 +32,10 @@ def _arm(
     steps: int = 2500,
     **options: Any,
 ) -> Arm:
-    """An automaton with a linear readout: nothing else is needed where the label follows from the state.
+    """Return an automaton with a linear readout, which suffices where the label follows from the state.
 
-    Label smoothing, the default, is what makes the learned machines last: without it a loss that is nearly zero leaves
-    the matrices where they first sufficed.
+    Label smoothing, the default, keeps the learned machines right on long inputs: without it a loss that is nearly zero
+    leaves the matrices where they first sufficed.
     """
     task = task_named(task) if isinstance(task, str) else task
     spec = FamilySpec(family, {"vocab_size": task.vocab_size, "state_dim": dim, **options})
@@ -53,16 +53,16 @@ def _arm(
 
 
 def _group(name: str, task: str, family: str, dim: int, *lengths: int) -> Arm:
-    """Wider than the smallest representation, and started far enough from the identity to find one."""
+    """Return an arm wider than the group's smallest representation, started far from the identity to find one."""
     return _arm(name, task, family, dim, _probes(40, *lengths), init_scale=0.3 / math.sqrt(dim))
 
 
-# A million reads each: one letter in a hundred is a read, and nearly one in two.
+# A million reads each, where one token in a hundred is a read, and where nearly one in two is.
 _READS: Final = (
     Probe(40, 256),
     Probe(8192, 12_288, task=FlipFlop(0.98)),
     Probe(512, 4_500, task=FlipFlop(0.1)),
-    Probe(100_000, 1, family=EVERY_FAMILY),
+    Probe(100_000, 1, family=EVERY_KIND),
 )
 
 state_tracking: Final = Study(

@@ -1,4 +1,4 @@
-"""What a study is: arms that are trained, and what each of them is judged on.  Frozen values throughout."""
+"""Studies as frozen values: arms that are trained, and the inputs that each of them is judged on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from transductor.tasks import Task
 from transductor.training import TrainingSettings
 
 COLUMNS: Final = ("paper", "ours", "baseline")
-EVERY_FAMILY: Final = "every"
+EVERY_KIND: Final = "every"  # stands for all input kinds of a task
 
 
 @configuration
@@ -22,10 +22,10 @@ class Probe:
 
     Args:
         length: Tokens per sequence.
-        sequences: How many; adversarial families are single sequences.
-        bias: Of a random input, see :meth:`~transductor.tasks.Task.sample`.
-        family: The adversarial family of that name in place of random inputs, or ``"every"`` for all of them.
-        task: Another task than the model was trained on.
+        sequences: Number of random sequences; an input kind is a single sequence.
+        bias: Bias of random inputs, see :meth:`~transductor.tasks.Task.sample`.
+        family: Name of the task's input kind in place of random inputs, or ``"every"`` for all of them.
+        task: The task that gives the inputs, if it is not the one that the model was trained on.
     """
 
     length: int
@@ -38,13 +38,13 @@ class Probe:
         check_positive("length", self.length)
         check_positive("sequences", self.sequences)
         if self.bias is not None and self.family is not None:
-            raise ValueError("bias must be None where an adversarial family is given")
+            raise ValueError("bias must be None where an input kind is given")
 
 
 @configuration
 @dataclass(frozen=True)
 class LeastSquaresFit:
-    """A fit to one batch after training, see :func:`~transductor.training.fit_least_squares`."""
+    """A fit to one batch after training; see :func:`~transductor.training.fit_least_squares`."""
 
     length: int
     batch_size: int = 64
@@ -57,13 +57,13 @@ class Arm:
     """One model, trained one way, judged on several inputs.
 
     Args:
-        name: Within the study; also the name of its folder.
+        name: Name of the arm within the study, and of its folder.
         column: ``"paper"`` (its recipe, nothing added), ``"ours"`` or ``"baseline"``.
-        task: What it learns.
+        task: The task that the model learns.
         model: A configuration that :func:`transductor.model.build` builds.
-        training: How.
-        probes: What it is judged on.
-        fit: Least squares after training, where labels are numbers.
+        training: How the model is trained.
+        probes: The inputs that it is judged on.
+        fit: A least-squares fit after training, where labels are numbers.
         harden: Whether the exact machine that the model approximates is judged too.
     """
 
@@ -86,9 +86,9 @@ class Arm:
             raise ValueError(f"fit must be None where labels are classes, as in {self.task.name}")
 
     def shortened(self) -> Arm:
-        """The same in miniature, to see that all runs: a twentieth of the steps, inputs of at most 200 tokens.
+        """Return a quick check that everything runs: a twentieth of the steps, inputs of at most 200 tokens.
 
-        Where training is on longer ones, inputs are as long; an odd length stays odd.
+        Where training inputs are longer, inputs are as long as those; an odd length stays odd.
         """
         longest = max(200, self.training.length)
         probes = [
@@ -108,8 +108,8 @@ class Study:
     Args:
         name: The study's name everywhere: command, folder, figure.
         question: What it asks, in one sentence.
-        arms: What is compared; names are distinct.
-        seeds: Each arm is trained once for each.
+        arms: What is compared; their names are distinct.
+        seeds: Each arm is trained once for each seed.
     """
 
     name: str
@@ -125,5 +125,5 @@ class Study:
             raise ValueError(f"seeds must be distinct, at least one; got {self.seeds}")
 
     def shortened(self) -> Study:
-        """One seed, every arm in miniature."""
+        """Return the study with one seed and every arm shortened."""
         return replace(self, arms=tuple(arm.shortened() for arm in self.arms), seeds=self.seeds[:1])

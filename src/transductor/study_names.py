@@ -1,0 +1,67 @@
+"""Names of the studies and of their arms, in the order in which reports show them.
+
+Standard library only: studies build their arms from these names, and reports, which are made where torch is not
+installed, learn from them which arms have no record yet.  A study that is not listed here is reported too, with its
+arms in natural order.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+POSITIONS: Final = ("learned", "rotary", "relative", "none")
+INJECTIONS: Final = ("deep", "input", "none")
+FAMILIES: Final = (
+    "cayley",
+    "squared_cayley",
+    "exponential",
+    "signed_cayley",
+    "orthogonal",
+    "householder",
+    "dense",
+    "diagonal",
+    "stochastic",
+)
+FROZEN_WIDTHS: Final = (2, 8, 32, 128, 512)
+_COUNTING: Final = ("transductor_paper", "transductor_ours", *(f"transformer_{name}" for name in POSITIONS))
+
+ARMS: Final[dict[str, tuple[str, ...]]] = {
+    "regular_gap": _COUNTING,
+    "length_generalization": _COUNTING,
+    "long_addition": ("transductor_paper", "transductor_ours", "transformer_learned", "transformer_rotary"),
+    "base_two_value": (
+        "transductor_paper",
+        "transductor_ours",
+        "lstm_paper",
+        "transformer_paper",
+        "lstm",
+        "transformer_relative",
+        "transductor_ours_last_digit_first",
+        "lstm_last_digit_first",
+        "transformer_relative_last_digit_first",
+    ),
+    "state_tracking": (
+        "parity",
+        "even_pairs",
+        "cycle_navigation",
+        "modular_arithmetic",
+        "a5_two_generators",
+        "a5_all_elements",
+        "s5_two_generators",
+        "s5_swaps",
+        "s5_32_random_generators",
+        "s5_all_elements",
+        "c6",
+        "s3",
+        "flip_flop",
+    ),
+    "ablations": (
+        *(f"injection_{name}" for name in INJECTIONS),
+        *(f"family_{family}_on_{task}" for task in ("counting", "parity", "flip_flop") for family in FAMILIES),
+        *(f"smoothing_{name}_on_{task}" for task in ("parity", "arithmetic") for name in ("none", "tenth")),
+        *(f"start_{name}" for name in ("at_identity", "near_identity", "away", "far_away")),
+        *(f"frozen_{width}" for width in FROZEN_WIDTHS),
+        "learned_2",
+        *(f"positions_{name}" for name in ("none", "learned", "rotary", "sinusoidal")),
+    ),
+}
