@@ -36,7 +36,7 @@ class Scripted(SequenceModel):
         self.answer = answer
         self.asked = []
 
-    config = start = advance = None
+    config = start = advance = vocab_size = None
 
     def forward(self, tokens, **_):
         assert not self.training

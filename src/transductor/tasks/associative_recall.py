@@ -31,16 +31,12 @@ class AssociativeRecall(Task):
 
     keys: int = 16
     values: int = 16
+    title: ClassVar[str] = "associative recall, {keys} keys and {values} values"
     shortest: ClassVar[int] = 4  # a key, its value, the marker, the key
 
     def __post_init__(self) -> None:
         check_positive("keys", self.keys)
         check_positive("values", self.values)
-
-    @property
-    def name(self) -> str:
-        """``associative recall``, and the numbers of keys and values."""
-        return f"associative recall, {self.keys} keys and {self.values} values"
 
     @property
     def vocab_size(self) -> int:

@@ -24,7 +24,7 @@ class Task(ABC):
     A label depends on its own token and earlier ones only.  Where a position has none it is ``IGNORED``, which losses
     skip and evaluations must not count; every sampled sequence has at least one label.
 
-    A subclass has ``name``, ``vocab_size`` and ``output_size`` (class attributes, or properties where they depend on
+    A subclass has ``title``, ``vocab_size`` and ``output_size`` (class attributes, or properties where they depend on
     fields), a sampler ``_sample``, the truth ``_labels``, and named rows of tokens ``_input_kinds``.  Where a finite
     machine gives the truth it also has ``_machine``.
 
@@ -38,9 +38,15 @@ class Task(ABC):
     coin: ClassVar[str | None] = None
 
     @property
-    @abstractmethod
+    @final
     def name(self) -> str:
-        """The name of the task in records and reports."""
+        """The name of the task in records and reports: its title with the values of its fields."""
+        return self.title.format(**vars(self))
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """The name with fields in braces, such as ``mod-{modulus} counting``."""
 
     @property
     @abstractmethod

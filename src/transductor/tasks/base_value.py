@@ -49,7 +49,7 @@ class BaseValue(Task):
         one_of("normalised", self.normalised, (True, False))
 
     @property
-    def name(self) -> str:
+    def title(self) -> str:
         """``base-b value``, and what differs from the usual order and division."""
         order = "" if self.most_significant_first else ", last digit first"
         return f"base-{self.base} value{order}" + ("" if self.normalised else ", not divided")

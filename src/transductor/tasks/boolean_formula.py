@@ -36,6 +36,7 @@ class BooleanFormula(AutomatonTask):
     """
 
     depth: int = 3
+    title: ClassVar[str] = "Boolean formulas of depth {depth}"
     coin: ClassVar[str] = "a 1 among the constants"
     vocab_size: ClassVar[int] = 6
     output_size: ClassVar[int] = 2
@@ -44,11 +45,6 @@ class BooleanFormula(AutomatonTask):
         check_positive("depth", self.depth)
         if self.depth > DEEPEST:
             raise ValueError(f"depth must be at most {DEEPEST}; got {self.depth}")
-
-    @property
-    def name(self) -> str:
-        """``Boolean formulas of depth d``, with the depth for d."""
-        return f"Boolean formulas of depth {self.depth}"
 
     def _machine(self) -> MooreMachine:
         """Build the machine whose state is the open brackets, each with the value of its arguments so far."""

@@ -27,15 +27,11 @@ class Copying(Task):
     """
 
     alphabet_size: int = 8
+    title: ClassVar[str] = "copying of {alphabet_size} letters"
     shortest: ClassVar[int] = 3  # a letter, the marker, a blank
 
     def __post_init__(self) -> None:
         check_positive("alphabet_size", self.alphabet_size)
-
-    @property
-    def name(self) -> str:
-        """``copying of n letters``, with the alphabet's size for n."""
-        return f"copying of {self.alphabet_size} letters"
 
     @property
     def vocab_size(self) -> int:

@@ -25,16 +25,12 @@ class CycleNavigation(Task):
     """Tokens are the moves −1, 0, +1 (letters 0, 1, 2); the label is the place on a cycle of ``places``."""
 
     places: int = 5
+    title: ClassVar[str] = "cycle-{places} navigation"
     coin: ClassVar[str] = "a move that is not staying; back and forth are equally likely"
     vocab_size: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
         check_positive("places", self.places)
-
-    @property
-    def name(self) -> str:
-        """``cycle-n navigation``, with the number of places for n."""
-        return f"cycle-{self.places} navigation"
 
     @property
     def output_size(self) -> int:

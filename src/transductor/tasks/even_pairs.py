@@ -20,7 +20,7 @@ from transductor.tasks.sampling import binary_input_kinds
 class EvenPairs(CoinTask):
     """Binary tokens; the label at t is one where the number of factors 01 and 10 up to t is even."""
 
-    name: ClassVar[str] = "even pairs"
+    title: ClassVar[str] = "even pairs"
     output_size: ClassVar[int] = 2
 
     def _machine(self) -> MooreMachine:

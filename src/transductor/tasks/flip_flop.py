@@ -67,12 +67,8 @@ class FlipFlop(_Memory):
     """
 
     vocab_size: ClassVar[int] = 5
+    title: ClassVar[str] = "flip-flop, {ignore_probability:g} ignored"
     _others: ClassVar[tuple[int, ...]] = (READ,)
-
-    @property
-    def name(self) -> str:
-        """``flip-flop``, and the fraction of letters to be ignored."""
-        return f"flip-flop, {self.ignore_probability:g} ignored"
 
     def _machine(self) -> MooreMachine:
         """Build the machine whose state is the bit and whether it was just read."""
@@ -101,12 +97,8 @@ class FlipFlopWithUndo(_Memory, AutomatonTask):
     """
 
     vocab_size: ClassVar[int] = 6
+    title: ClassVar[str] = "flip-flop with undo, {ignore_probability:g} ignored"
     _others: ClassVar[tuple[int, ...]] = (READ, UNDO)
-
-    @property
-    def name(self) -> str:
-        """``flip-flop with undo``, and the fraction of letters to be ignored."""
-        return f"flip-flop with undo, {self.ignore_probability:g} ignored"
 
     def _machine(self) -> MooreMachine:
         """Build the machine whose state is the bit, the bit before the last write, and whether it was just read."""

@@ -49,7 +49,7 @@ class GroupWordProblem(AutomatonTask):
         _ = self.letters  # raises where these letters cannot be
 
     @property
-    def name(self) -> str:
+    def title(self) -> str:
         """``S5 word problem``, with the group's own name, and which letters."""
         letters = self.generators
         if not isinstance(letters, str):

@@ -38,7 +38,7 @@ class LongAddition(Task):
         one_of("carry_in", self.carry_in, (0, 1, "letter"))
 
     @property
-    def name(self) -> str:
+    def title(self) -> str:
         """``base-b long addition``, and the first carry where it is not zero."""
         carry = {0: "", 1: ", carry in", "letter": ", carry letter"}[self.carry_in]
         return f"base-{self.base} long addition{carry}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import ClassVar, TypeAlias, final
 
 import torch
 from torch import Tensor
@@ -28,11 +28,6 @@ class _Arithmetic(AutomatonTask):
 
     def __post_init__(self) -> None:
         check_at_least_two("modulus", self.modulus)
-
-    @property
-    def name(self) -> str:
-        """``mod-m arithmetic``, with the modulus for m."""
-        return f"mod-{self.modulus} arithmetic"
 
     @property
     def vocab_size(self) -> int:
@@ -76,6 +71,8 @@ class ModularArithmetic(_Arithmetic):
     ends with a digit.
     """
 
+    title: ClassVar[str] = "mod-{modulus} arithmetic"
+
     def _machine(self) -> MooreMachine:
         """Build the machine: 2m² states for the sum of finished terms and the unfinished one, one for broken turns."""
         modulus = self.modulus
@@ -103,10 +100,7 @@ class ModularArithmetic(_Arithmetic):
 class ModularArithmeticLeftToRight(_Arithmetic):
     """As :class:`ModularArithmetic`, but every operator acts on the value so far: 1 + 2 × 3 is 9."""
 
-    @property
-    def name(self) -> str:
-        """``mod-m arithmetic from left to right``, with the modulus for m."""
-        return f"mod-{self.modulus} arithmetic from left to right"
+    title: ClassVar[str] = "mod-{modulus} arithmetic from left to right"
 
     def _machine(self) -> MooreMachine:
         """Build the machine: 4m states for the value and the operator that waits, one for broken turns."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 from torch import Tensor
 
@@ -22,14 +22,10 @@ class ModularCounting(CoinTask):
     """Binary tokens; the label at t is the number of ones up to and including t, modulo ``modulus``."""
 
     modulus: int = 5
+    title: ClassVar[str] = "mod-{modulus} counting"
 
     def __post_init__(self) -> None:
         check_positive("modulus", self.modulus)
-
-    @property
-    def name(self) -> str:
-        """``mod-k counting``, with the modulus for k."""
-        return f"mod-{self.modulus} counting"
 
     @property
     def output_size(self) -> int:

@@ -20,7 +20,7 @@ from transductor.tasks.sampling import binary_input_kinds
 class Parity(CoinTask):
     """Binary tokens; the label at t is one where the number of ones up to and including t is odd."""
 
-    name: ClassVar[str] = "parity"
+    title: ClassVar[str] = "parity"
     output_size: ClassVar[int] = 2
 
     def _machine(self) -> MooreMachine:

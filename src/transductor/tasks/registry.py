@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from transductor.tasks.associative_recall import AssociativeRecall
@@ -21,7 +22,7 @@ from transductor.tasks.parity import Parity
 from transductor.tasks.text_addition import TextAddition
 from transductor.tasks.tomita import Tomita
 
-TASKS: Final[dict[str, Callable[[], Task]]] = {
+TASKS: Final[dict[str, Callable[..., Task]]] = {
     "parity": Parity,
     "counting": ModularCounting,
     "even_pairs": EvenPairs,
@@ -29,15 +30,15 @@ TASKS: Final[dict[str, Callable[[], Task]]] = {
     "arithmetic": ModularArithmetic,
     "arithmetic_left_to_right": ModularArithmeticLeftToRight,
     "addition": LongAddition,
-    "addition_carry_in": lambda: LongAddition(carry_in=1),
-    "addition_carry_letter": lambda: LongAddition(carry_in="letter"),
+    "addition_carry_in": partial(LongAddition, carry_in=1),
+    "addition_carry_letter": partial(LongAddition, carry_in="letter"),
     "text_addition": TextAddition,
-    "text_addition_reversed": lambda: TextAddition(reversed_digits=True),
+    "text_addition_reversed": partial(TextAddition, reversed_digits=True),
     "value": BaseValue,
-    "value_last_digit_first": lambda: BaseValue(most_significant_first=False),
+    "value_last_digit_first": partial(BaseValue, most_significant_first=False),
     "flip_flop": FlipFlop,
-    "flip_flop_sparse": lambda: FlipFlop(0.98),
-    "flip_flop_dense": lambda: FlipFlop(0.1),
+    "flip_flop_sparse": partial(FlipFlop, 0.98),
+    "flip_flop_dense": partial(FlipFlop, 0.1),
     "flip_flop_undo": FlipFlopWithUndo,
     "group": GroupWordProblem,
     "tomita": Tomita,
@@ -46,21 +47,21 @@ TASKS: Final[dict[str, Callable[[], Task]]] = {
     "recall": AssociativeRecall,
 }
 
-# Tasks that take one integer after a colon.
-_BY_NUMBER: Final[dict[str, Callable[[int], Task]]] = {
-    "counting": ModularCounting,
-    "cycle": CycleNavigation,
-    "arithmetic": ModularArithmetic,
-    "arithmetic_left_to_right": ModularArithmeticLeftToRight,
-    "addition": LongAddition,
-    "addition_carry_in": lambda base: LongAddition(base, 1),
-    "addition_carry_letter": lambda base: LongAddition(base, "letter"),
-    "value": BaseValue,
-    "value_last_digit_first": lambda base: BaseValue(base, most_significant_first=False),
-    "tomita": Tomita,
-    "boolean": BooleanFormula,
-    "copying": Copying,
-}
+# Tasks that take one integer after a colon, their first parameter.
+_NUMBERED: Final = (
+    "counting",
+    "cycle",
+    "arithmetic",
+    "arithmetic_left_to_right",
+    "addition",
+    "addition_carry_in",
+    "addition_carry_letter",
+    "value",
+    "value_last_digit_first",
+    "tomita",
+    "boolean",
+    "copying",
+)
 
 
 def task_named(name: str) -> Task:
@@ -77,9 +78,9 @@ def task_named(name: str) -> Task:
     if kind == "group" and len(parameters) <= 3:
         group, letters, seed = (*parameters, *("S5", "all", "0")[len(parameters) :])
         return GroupWordProblem(group, int(letters) if _is_number(letters) else letters, _number(name, seed))
-    if kind not in _BY_NUMBER or len(parameters) > 1:
+    if kind not in _NUMBERED or len(parameters) > 1:
         raise ValueError(f"name must not have {':'.join(parameters)!r} after {kind}; got {name!r}")
-    return _BY_NUMBER[kind](_number(name, parameters[0]))
+    return TASKS[kind](_number(name, parameters[0]))
 
 
 def _is_number(text: str) -> bool:

@@ -44,7 +44,7 @@ class TextAddition(Task):
         one_of("reversed_digits", self.reversed_digits, (False, True))
 
     @property
-    def name(self) -> str:
+    def title(self) -> str:
         """``text addition``, and whether digits are reversed."""
         return "text addition" + (", reversed" if self.reversed_digits else "")
 

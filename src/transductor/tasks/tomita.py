@@ -28,17 +28,13 @@ class Tomita(AutomatonTask):
     """
 
     number: int = 1
+    title: ClassVar[str] = "Tomita {number}"
     coin: ClassVar[str] = "a one, before letters are flipped"
     vocab_size: ClassVar[int] = 2
     output_size: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         one_of("number", self.number, range(1, 8))
-
-    @property
-    def name(self) -> str:
-        """``Tomita n``, with the number of the language."""
-        return f"Tomita {self.number}"
 
     def _machine(self) -> MooreMachine:
         return named_machine(f"tomita:{self.number}")
