@@ -87,7 +87,7 @@ def killed_at_step(number):
     running.Trainer.advance = advanced
 
 def killed_judging(_):
-    running.judge = lambda *_, **__: die()
+    running.judge_arm = lambda *_, **__: die()
 
 def killed_at(name, number, after):
     real, calls = getattr(os, name), []
@@ -116,7 +116,7 @@ trouble = {
     "killed after rename": lambda number: killed_at("replace", number, True),
     "small files from the start": lambda limit: limited_from(running.Trainer, "advance", limit),
     "small files from the model on": lambda limit: limited_from(running, "save", limit),
-    "small files after training": lambda limit: limited_from(running, "judge", limit),
+    "small files after training": lambda limit: limited_from(running, "judge_arm", limit),
 }
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 running._CHECKPOINT_EVERY = OFTEN

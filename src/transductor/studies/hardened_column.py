@@ -19,7 +19,7 @@ from transductor.extraction.hardening import harden
 from transductor.extraction.observable_distance import Contexts
 from transductor.model import RationalReadout, RationalTransductor, SequenceModel
 from transductor.portraits.measurement import portrait
-from transductor.studies.judging import judge
+from transductor.studies.judging import judge_arm
 from transductor.studies.study import Arm
 from transductor.tasks import BaseValue
 
@@ -71,12 +71,7 @@ def _of_classes(model: SequenceModel[Any], arm: Arm, seed: int, certificate: Pat
     }
     if extraction.machine.states <= _MOST_STATES_ON_DEVICE:
         hardened.model.to(next(model.parameters()).device)
-    column = [
-        entry
-        for probe in arm.probes
-        for entry in judge(hardened.model, arm.task, probe, trained_length=arm.training.length, seed=seed)
-    ]
-    return {"hardening": hardening, "hardened": column}
+    return {"hardening": hardening, "hardened": judge_arm(hardened.model, arm, seed)}
 
 
 def _words(arm: Arm, seed: int) -> Tensor:

@@ -10,11 +10,17 @@ import torch
 from torch import Tensor
 
 from transductor.model import SequenceModel
-from transductor.studies.study import EVERY_KIND, Probe
+from transductor.studies.study import EVERY_KIND, Arm, Probe
 from transductor.tasks import IGNORED, Task
 
 _TOKENS_AT_ONCE: Final = 1 << 19
 _BINS: Final = 32
+
+
+def judge_arm(model: SequenceModel[Any], arm: Arm, seed: int) -> list[dict[str, Any]]:
+    """Judge a model, which need not be the trained one itself, on all probes of an arm; see :func:`judge`."""
+    trained = arm.training.length
+    return [entry for probe in arm.probes for entry in judge(model, arm.task, probe, trained_length=trained, seed=seed)]
 
 
 def judge(

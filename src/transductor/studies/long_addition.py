@@ -33,43 +33,24 @@ def _family(dim: int) -> FamilySpec:
     return FamilySpec("stochastic", {"vocab_size": _TASK.vocab_size, "state_dim": dim})
 
 
+_FAR: Final = _probes(20, 40, 100, 200, 500, 1000, 10_000)
+_NEAR: Final = _probes(20, 40, 100, 200, 500, 1000)
+_STATE_AFTER: Final = TransductorConfig(HeadConfig("rational", _family(4)), _BACKBONE)
+# No attention: neighbours of a digit do not change its sum, and rare ones cannot mislead.
+_STATE_BEFORE: Final = TransductorConfig(
+    HeadConfig("lookback", _family(2)), replace(_BACKBONE, attention=NoAttention())
+)
+_ANNEALED: Final = replace(_PAPER, schedule="cosine", annealing=Annealing())
+_LEARNED: Final = replace(_BACKBONE, positions=LearnedPositions(max_length=5000))
+_ROTARY: Final = replace(_BACKBONE, positions=RotaryPositions())
+
 long_addition: Final = Study(
     "long_addition",
     "Does a model that learned to add numbers of 10 to 40 digits add longer ones, and carry as far as it takes?",
     (
-        Arm(
-            "transductor_paper",
-            "paper",
-            _TASK,
-            TransductorConfig(HeadConfig("rational", _family(4)), _BACKBONE),
-            _PAPER,
-            _probes(20, 40, 100, 200, 500, 1000, 10_000),
-        ),
-        Arm(
-            "transductor_ours",
-            "ours",
-            _TASK,
-            # No attention: neighbours of a digit do not change its sum, and rare ones cannot mislead.
-            TransductorConfig(HeadConfig("lookback", _family(2)), replace(_BACKBONE, attention=NoAttention())),
-            replace(_PAPER, schedule="cosine", annealing=Annealing()),
-            _probes(20, 40, 100, 200, 500, 1000, 10_000),
-            harden=True,
-        ),
-        Arm(
-            "transformer_learned",
-            "baseline",
-            _TASK,
-            replace(_BACKBONE, positions=LearnedPositions(max_length=5000)),
-            _PAPER,
-            _probes(20, 40, 100, 200, 500, 1000),
-        ),
-        Arm(
-            "transformer_rotary",
-            "baseline",
-            _TASK,
-            replace(_BACKBONE, positions=RotaryPositions()),
-            replace(_PAPER, steps=2000),
-            _probes(20, 40, 100, 200, 500, 1000),
-        ),
+        Arm("transductor_paper", "paper", _TASK, _STATE_AFTER, _PAPER, _FAR),
+        Arm("transductor_ours", "ours", _TASK, _STATE_BEFORE, _ANNEALED, _FAR, harden=True),
+        Arm("transformer_learned", "baseline", _TASK, _LEARNED, _PAPER, _NEAR),
+        Arm("transformer_rotary", "baseline", _TASK, _ROTARY, replace(_PAPER, steps=2000), _NEAR),
     ),
 )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
 
@@ -20,13 +20,12 @@ from transductor.configuration import to_plain
 from transductor.model import CheckpointError, SequenceModel, build, load, save
 from transductor.results import Record, environment, read_record
 from transductor.studies.hardened_column import hardened_column, write_portrait
-from transductor.studies.judging import judge
+from transductor.studies.judging import judge_arm
 from transductor.studies.study import Arm, Study
 from transductor.training import (
     Trainer,
     TrainingError,
     TrainingPoint,
-    TrainingSettings,
     fit_least_squares,
     train_together,
 )
@@ -89,41 +88,48 @@ def run_arm(
     Several seeds are trained as one job.  A model that exists already with the same settings is only judged.  A run
     that diverges leaves a record that says so.
     """
-    folder = Path(folder)
-    kept = {seed: run for seed in seeds if (run := _kept(study, arm, seed, folder, device)) is not None}
-    left = [seed for seed in seeds if seed not in kept]
-    runs = {**kept, **_trained(study, arm, left, folder, device, on_step)}
-    return [_judged(study, arm, seed, *runs[seed], folder, device) for seed in seeds]
+    runs = [_Run(study, arm, seed, Path(folder), device) for seed in seeds]
+    kept = {run.seed: outcome for run in runs if (outcome := _kept(run)) is not None}
+    outcomes = kept | _trained(arm, [run for run in runs if run.seed not in kept], on_step)
+    return [_judged(run, *outcomes[run.seed]) for run in runs]
+
+
+class _Run(NamedTuple):
+    """One seed of one arm."""
+
+    study: Study
+    arm: Arm
+    seed: int
+    folder: Path
+    device: str
+
+    def path(self, place: Callable[[Path, str, str, int], Path]) -> Path:
+        """Return where one of this run's files lies, such as ``path(record_path)``."""
+        return place(self.folder, self.study.name, self.arm.name, self.seed)
 
 
 # A model, and the measurements of its training.
-_Run: TypeAlias = tuple[SequenceModel[Any], dict[str, Any]]
+_Outcome: TypeAlias = tuple[SequenceModel[Any], dict[str, Any]]
 
 
-def _trained(
-    study: Study, arm: Arm, seeds: Sequence[int], folder: Path, device: str, on_step: OnStep | None
-) -> dict[int, _Run]:
-    if len(seeds) > 1:
+def _trained(arm: Arm, runs: Sequence[_Run], on_step: OnStep | None) -> dict[int, _Outcome]:
+    if len(runs) > 1:
+        seeds, device = [run.seed for run in runs], runs[0].device
         models = [seeded_model(arm, seed, device) for seed in seeds]
+        progress = None if on_step is None else lambda step: on_step(step, arm.training.steps)
         began = time.perf_counter()
         try:
-            histories = train_together(
-                models,
-                arm.task,
-                arm.training,
-                seeds,
-                None if on_step is None else lambda step: on_step(step, arm.training.steps),
-            )
+            histories = train_together(models, arm.task, arm.training, seeds, progress)
         except TrainingError:  # one seed failed; trained alone, the others are not affected
             pass
         else:
             seconds = time.perf_counter() - began
             how = {"seconds": seconds, "together": len(seeds), "device": _device_name(device)}
             return {
-                seed: _finished(study, arm, seed, model, points, folder, how)
-                for seed, model, points in zip(seeds, models, histories, strict=True)
+                run.seed: _finished(run, model, points, how)
+                for run, model, points in zip(runs, models, histories, strict=True)
             }
-    return {seed: _trained_alone(study, arm, seed, folder, device, on_step) for seed in seeds}
+    return {run.seed: _trained_alone(run, on_step) for run in runs}
 
 
 def _device_name(device: str) -> str:
@@ -143,18 +149,14 @@ def seeded_model(arm: Arm, seed: int, device: str) -> SequenceModel[Any]:
     return build_model(arm).to(device)
 
 
-def _trained_alone(study: Study, arm: Arm, seed: int, folder: Path, device: str, on_step: OnStep | None) -> _Run:
-    settings = replace(arm.training, seed=seed)
-    state = _state_folder(study, arm, seed, folder)
-    trainer = _trainer(arm, settings, state, device)
+def _trained_alone(run: _Run, on_step: OnStep | None) -> _Outcome:
+    state = _state_folder(run)
+    trainer = _trainer(run, state)
     began, before = time.perf_counter(), trainer.step
+    progress = None if on_step is None else lambda point: on_step(point.step, run.arm.training.steps)
     failure = None
     try:
-        trainer.run(
-            None if on_step is None else lambda point: on_step(point.step, settings.steps),
-            folder=state,
-            checkpoint_every=_CHECKPOINT_EVERY,
-        )
+        trainer.run(progress, folder=state, checkpoint_every=_CHECKPOINT_EVERY)
     except TrainingError as error:
         if isinstance(error.__cause__, OSError):  # a full disk is not the model's failure
             raise
@@ -164,33 +166,30 @@ def _trained_alone(study: Study, arm: Arm, seed: int, folder: Path, device: str,
             raise
         failure = f"{error} at step {trainer.step + 1}; try a smaller learning_rate"
     seconds = time.perf_counter() - began
-    how: dict[str, Any] = {"seconds": seconds, "together": 1, "device": _device_name(device)}
+    how: dict[str, Any] = {"seconds": seconds, "together": 1, "device": _device_name(run.device)}
     if before:
         how["resumed_at"] = before
-    run = _finished(study, arm, seed, trainer.model, trainer.points, folder, how, failure)
+    outcome = _finished(run, trainer.model, trainer.points, how, failure)
     shutil.rmtree(state, ignore_errors=True)
-    return run
+    return outcome
 
 
 def _finished(
-    study: Study,
-    arm: Arm,
-    seed: int,
+    run: _Run,
     model: SequenceModel[Any],
     points: Sequence[TrainingPoint],
-    folder: Path,
     how: dict[str, Any],
     failure: str | None = None,
-) -> _Run:
+) -> _Outcome:
     """Fit by least squares where the arm asks for it, then write the model and its history."""
     measured: dict[str, Any] = {"training": {**how, "failure": failure, "curve": _thinned(points)}}
     if failure is None:
         try:
-            measured |= _fitted(arm, seed, model)
+            measured |= _fitted(run.arm, run.seed, model)
         except TrainingError as error:
             measured["training"]["failure"] = str(error)
             return model, measured
-        path = model_path(folder, study.name, arm.name, seed)
+        path = run.path(model_path)
         with _writing(path):
             _history_path(path).unlink(missing_ok=True)  # from here on it describes another model
             try:
@@ -198,7 +197,7 @@ def _finished(
             except CheckpointError:  # what lies there is damaged; it is to be replaced anyway
                 shutil.rmtree(path)
                 save(model, path)
-            Record("training", training_settings(arm, seed), measured).write(_history_path(path))
+            Record("training", training_settings(run.arm, run.seed), measured).write(_history_path(path))
     return model, measured
 
 
@@ -242,47 +241,45 @@ def _history_path(model: Path) -> Path:
     return model.with_name(f"{model.name}.json")
 
 
-def _kept(study: Study, arm: Arm, seed: int, folder: Path, device: str) -> _Run | None:
+def _kept(run: _Run) -> _Outcome | None:
     """Return the model of this run and its history, if it was trained already and can be read."""
-    path = model_path(folder, study.name, arm.name, seed)
+    path = run.path(model_path)
     if not _history_path(path).exists():
         return None
     try:
         history = read_record(_history_path(path))
-        if history.settings != training_settings(arm, seed):
+        if history.settings != training_settings(run.arm, run.seed):
             return None
-        model = load(path, device=device)
+        model = load(path, device=run.device)
     except (ValueError, CheckpointError) as error:
         warnings.warn(f"{error}; the model is trained again", DamagedRecordWarning, stacklevel=4)
         return None
-    shutil.rmtree(
-        _state_folder(study, arm, seed, folder), ignore_errors=True
-    )  # left if the run was killed before removing it
+    shutil.rmtree(_state_folder(run), ignore_errors=True)  # left where the run was killed before it removed it
     return model, dict(history.measurements)
 
 
-def _state_folder(study: Study, arm: Arm, seed: int, folder: Path) -> Path:
+def _state_folder(run: _Run) -> Path:
     """Return where an unfinished run keeps its state; runs that differ in any setting have different folders."""
-    settings = json.dumps(run_settings(study, arm, seed), sort_keys=True)
+    settings = json.dumps(run_settings(run.study, run.arm, run.seed), sort_keys=True)
     digest = hashlib.sha256(settings.encode()).hexdigest()[:12]
-    return folder / ".state" / study.name / arm.name / f"seed{seed}-{digest}"
+    return run.folder / ".state" / run.study.name / run.arm.name / f"seed{run.seed}-{digest}"
 
 
-def _trainer(arm: Arm, settings: TrainingSettings, state: Path, device: str) -> Trainer:
+def _trainer(run: _Run, state: Path) -> Trainer:
     """Return the interrupted run, if its state can be read; else a new one."""
     if (state / "training.json").exists():  # the last file that is written: without it there is no state yet
         try:
-            return Trainer.resumed(state, device=device)
+            return Trainer.resumed(state, device=run.device)
         except CheckpointError as error:
             warnings.warn(f"{error}; the run starts again", DamagedRecordWarning, stacklevel=4)
             shutil.rmtree(state, ignore_errors=True)
-    return Trainer(seeded_model(arm, settings.seed, device), arm.task, settings)
+    settings = replace(run.arm.training, seed=run.seed)
+    return Trainer(seeded_model(run.arm, run.seed, run.device), run.arm.task, settings)
 
 
-def _judged(
-    study: Study, arm: Arm, seed: int, model: SequenceModel[Any], measured: dict[str, Any], folder: Path, device: str
-) -> Path:
+def _judged(run: _Run, model: SequenceModel[Any], measured: dict[str, Any]) -> Path:
     """Judge a trained model, harden it where the arm asks for it, and write its record."""
+    study, arm, seed, folder, device = run
     began = time.perf_counter()
     measurements: dict[str, Any] = {
         "parameters": model.parameter_count(),
@@ -292,12 +289,9 @@ def _judged(
         "hardened": None,
     }
     if measured["training"]["failure"] is None:
-        trained = arm.training.length
-        measurements["learned"] = [
-            entry for probe in arm.probes for entry in judge(model, arm.task, probe, trained_length=trained, seed=seed)
-        ]
+        measurements["learned"] = judge_arm(model, arm, seed)
         if arm.harden:
-            certificate = certificate_path(folder, study.name, arm.name, seed)
+            certificate = run.path(certificate_path)
             with _writing(certificate):
                 measurements |= hardened_column(model, arm, seed, certificate)
             portrait = portrait_path(folder, study.name, arm.name)
@@ -306,7 +300,7 @@ def _judged(
                     write_portrait(model, arm, seed, portrait)
     measurements["judging_seconds"] = round(time.perf_counter() - began, 2)
     machine = {**environment(), "device": _device_name(device)}
-    path = record_path(folder, study.name, arm.name, seed)
+    path = run.path(record_path)
     record = Record(f"{study.name}/{arm.name}", run_settings(study, arm, seed), measurements, machine)
     with _writing(path):
         return record.write(path)
