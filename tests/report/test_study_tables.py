@@ -364,7 +364,10 @@ def test_what_is_not_quite_everything_is_not_written_so():
     assert percent(0.123456) == "12.3%"
 
 
-def test_the_arms_known_here_are_those_of_the_studies():
-    assert {name: set(arms) for name, arms in ARMS.items()} == {
-        name: {arm.name for arm in study.arms} for name, study in STUDIES.items()
-    }
+def test_the_arms_that_reports_know_are_those_of_the_studies():
+    """A study need not be among them: then its arms stand in natural order."""
+    paper = ["regular_gap", "length_generalization", "long_addition", "base_two_value"]
+    assert list(ARMS) == [*paper, "state_tracking", "ablations"] == list(STUDIES)[: len(ARMS)]
+    for name, arms in ARMS.items():
+        assert set(arms) == {arm.name for arm in STUDIES[name].arms}
+        assert len(set(arms)) == len(arms)

@@ -232,7 +232,7 @@ def test_counts_beyond_what_float32_holds_are_exact():
     """A mistake among 2^24 labels and more must not be rounded away."""
     tally = judging._Classes(1)
     tally.add(Parity(), torch.tensor([[0, 1]]), torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]))
-    tally.counted = tally.counted * 2**25 + 1  # as if as many had been added
+    tally.labelled = tally.labelled * 2**25 + 1  # as if as many had been added
     tally.right = tally.right * 2**25 + torch.tensor([1, 0])
     entry = tally.entry()
     assert (entry["labels"], entry["mistakes"], entry["first_mistake"]) == (2**26 + 2, 1, 2)

@@ -36,13 +36,13 @@ def learned_positions(config):
 
 
 def test_the_studies_are_those_asked_for():
-    assert list(STUDIES) == NAMES
+    assert list(STUDIES)[: len(NAMES)] == NAMES
     assert all(study.name == name for name, study in STUDIES.items())
     assert all(study.question.endswith("?") for study in STUDIES.values())
     assert all(study.seeds == (0, 1, 2, 3, 4) for study in STUDIES.values())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", list(STUDIES))
 def test_a_study_is_frozen_and_round_trips(name):
     study = STUDIES[name]
     for value in (study, study.arms[0], study.arms[0].probes[0], study.arms[0].training):
@@ -53,7 +53,7 @@ def test_a_study_is_frozen_and_round_trips(name):
     assert from_plain(json.loads(json.dumps(to_plain(study.shortened())))) == study.shortened() != study
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", list(STUDIES))
 def test_settings_of_a_run_read_back_are_the_same(name):
     """A run is done again where they differ, so they must survive a file."""
     study = STUDIES[name]
@@ -77,7 +77,7 @@ def test_the_columns_are_there():
         }
     ours = [arm for name in NAMES[:5] for arm in STUDIES[name].arms if arm.column == "ours"]
     assert all(arm.harden for arm in ours)
-    assert not any(arm.harden or arm.fit for study in STUDIES.values() for arm in study.arms if arm not in ours)
+    assert not any(arm.harden or arm.fit for name in NAMES for arm in STUDIES[name].arms if arm not in ours)
 
 
 def test_what_the_studies_must_reach():
@@ -152,7 +152,7 @@ def test_there_are_learned_positions():
         model(torch.zeros(1, 9, dtype=torch.long))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", list(STUDIES))
 def test_a_shortened_study_is_the_same_in_miniature(name):
     study = STUDIES[name]
     short = study.shortened()
