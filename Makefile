@@ -21,9 +21,10 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/transductor demo
 
-# Two workers with one thread each; the interpreter's own threads would only fight over two cores.
+# Two workers with one thread each: more threads would only compete for two cores. Each worker takes one half of the
+# files, so that what a file's tests share is made once, and helps the other when it is done.
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -q -m slow

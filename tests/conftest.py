@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,8 +11,28 @@ if not torch.cuda.is_available():
     # Kernels for a GPU are tested on any machine, by Triton's interpreter; it is chosen when triton is imported.
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+# These files take longest. They begin first, so that no worker is left alone with one of them at the end.
+LONGEST = (
+    "kernels/test_compile.py",
+    "kernels/test_triton.py",
+    "integrations/test_export.py",
+    "training/test_distributed.py",
+    "recurrence/test_operator.py",
+    "integrations/test_every_host.py",
+    "integrations/test_distributed_accelerate.py",
+    "bench/test_latency.py",
+    "model/test_time_parallel.py",
+    "recurrence/test_sequence_parallel.py",
+)
+
 settings.register_profile("house", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("house")
+
+
+def pytest_collection_modifyitems(items):
+    folder = Path(__file__).parent
+    places = {folder / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(autouse=True)

@@ -38,6 +38,12 @@ def record():
     return run_latency(TINY)
 
 
+@pytest.fixture
+def without_memory(monkeypatch):
+    """Memory is measured in a process of its own, which starts for seconds; these tests look at times alone."""
+    monkeypatch.setattr("transductor.bench.latency._memory", lambda *_: {})
+
+
 def altered(change, **options):
     """Our scan with something done to its results."""
 
@@ -126,7 +132,7 @@ def test_an_auto_that_fails_is_no_skipped_peer():
         run_latency(TINY, contenders=[Contender("auto", refusing, ours=True)])
 
 
-def test_peers_that_refuse_fail_or_are_wrong_give_a_reason():
+def test_peers_that_refuse_fail_or_are_wrong_give_a_reason(without_memory):
     def fails_when_timed(operands):
         right = library("chunked")(operands)
         if operands.case.batch == 3 or operands.case.time > 33:
@@ -155,7 +161,7 @@ def test_peers_that_refuse_fail_or_are_wrong_give_a_reason():
     assert second["contenders"]["short"]["forward"]["skipped"] == "limited to T = 25"
 
 
-def test_slow_peers_are_skipped_for_a_stated_reason():
+def test_slow_peers_are_skipped_for_a_stated_reason(without_memory):
     field = [AUTO, Contender("slow", library("reference")), Contender("spender", library("chunked"))]
     study = replace(TINY, shapes=(), limit=0.0, budget=0.0)
     first, second = run_latency(study, contenders=field).measurements["lengths"]

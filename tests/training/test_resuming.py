@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -91,39 +92,52 @@ def test_a_stochastic_head_is_annealed_and_resumes(tmp_path):
     assert_identical(resumed, whole)
 
 
+# Every line of the input is a run in a fork of this process, which has imported everything: it prints the fork's
+# number when the training begins, and its exit status when it has ended.
 KILLED = """
-import sys, torch
+import os, sys
 from pathlib import Path
-from dataclasses import replace
-from tests.training.test_resuming import SETTINGS
+import torch._dynamo  # otherwise every fork imports it at its first step
+from tests.training.test_resuming import LONG
 from tests.training.test_training import TASK, model
 from transductor.training import Trainer
 folder = Path(sys.argv[1])
-settings = replace(SETTINGS, steps=40)
-trainer = Trainer.resumed(folder) if (folder / "training.json").exists() else Trainer(model(), TASK, settings)
-print("ready", flush=True)
-trainer.run(folder=folder, checkpoint_every=1)
+for _ in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        trainer = Trainer.resumed(folder) if (folder / "training.json").exists() else Trainer(model(), TASK, LONG)
+        print(os.getpid(), flush=True)
+        trainer.run(folder=folder, checkpoint_every=1)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+LONG = replace(SETTINGS, steps=120)
 
 
 def test_sigkill_at_any_moment_loses_nothing(tmp_path):
     """Checkpoints are written at every step, so most kills fall into a write."""
-    whole = Trainer(model(), TASK, replace(SETTINGS, steps=40))
+    whole = Trainer(model(), TASK, LONG)
     whole.run()
     moments = random.Random(0)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     kills = 0
-    for _ in range(6):
-        command = [sys.executable, "-c", KILLED, str(tmp_path)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
-            assert process.stdout.readline() == b"ready\n"
+    with subprocess.Popen(command, **pipes, env=environment, text=True, bufsize=1) as process:
+        for _ in range(6):
+            process.stdin.write("run\n")
+            child = int(process.stdout.readline())
             time.sleep(moments.uniform(0.02, 0.25))
-            process.send_signal(signal.SIGKILL)
-            kills += process.wait() == -signal.SIGKILL
-        if (tmp_path / "training.json").exists() and Trainer.resumed(tmp_path).finished:
-            break
-    else:
-        subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=True, env=environment, capture_output=True)
+            with suppress(ProcessLookupError):  # it was done before
+                os.kill(child, signal.SIGKILL)
+            kills += int(process.stdout.readline()) == -signal.SIGKILL
+            if (tmp_path / "training.json").exists() and Trainer.resumed(tmp_path).finished:
+                break
+        else:
+            process.stdin.write("run\n")
+            process.stdout.readline()
+            assert int(process.stdout.readline()) == 0
+    assert process.returncode == 0
     assert kills >= 1
     found = Trainer.resumed(tmp_path)
     found.run()
