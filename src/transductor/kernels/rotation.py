@@ -1,6 +1,6 @@
-"""The Cayley map as one torch operation, with the gradient it has in closed form.
+"""The Cayley map as one torch operation, with its gradient in closed form.
 
-From ``C (I − A) = I + A``: ``dC = ½ (I + C) dA (I + C)``.  So the way back is two products, four for the
+From ``C (I − A) = I + A``: ``dC = ½ (I + C) dA (I + C)``.  So the backward pass takes two products, four for the
 square of C, and no second solve.
 
 It starts from the free numbers of A, not from A: on a GPU, laying out many small skew-symmetric matrices and taking
@@ -15,16 +15,17 @@ import torch
 from torch import Tensor
 
 from transductor.kernels.gpu.cuts import LARGEST_STATE, TRITON_FOUND
+from transductor.kernels.gpu.launch import launch
 from transductor.kernels.precise import precise_product
 
 
 def skew_dim(state_dim: int) -> int:
-    """Free numbers of a skew-symmetric matrix: d(d−1)/2."""
+    """Return how many free numbers a skew-symmetric matrix has: d(d−1)/2."""
     return state_dim * (state_dim - 1) // 2
 
 
 def skew(raw: Tensor, state_dim: int) -> Tensor:
-    """``(..., d(d−1)/2)``, the rows above the diagonal, to skew-symmetric ``(..., d, d)``; ‖A‖_F = √2 ‖raw‖."""
+    """Lay out ``(..., d(d−1)/2)``, the rows above the diagonal, as skew ``(..., d, d)``; ‖A‖_F = √2 ‖raw‖."""
     rows, columns = torch.triu_indices(state_dim, state_dim, 1, device=raw.device)
     upper = raw.new_zeros(*raw.shape[:-1], state_dim, state_dim)
     upper[..., rows, columns] = raw
@@ -32,7 +33,7 @@ def skew(raw: Tensor, state_dim: int) -> Tensor:
 
 
 def cayley_rotation(raw: Tensor, state_dim: int, *, squared: bool = False) -> Tensor:
-    """``C = (I + A)(I − A)⁻¹`` with ``A = skew(raw)``: a rotation without eigenvalue −1; or ``C²``, any rotation.
+    """Return ``C = (I + A)(I − A)⁻¹``, ``A = skew(raw)``, a rotation without eigenvalue −1; or ``C²``, any rotation.
 
     ``(..., d(d−1)/2)`` to ``(..., d, d)``.
     """
@@ -43,7 +44,7 @@ def cayley_rotation(raw: Tensor, state_dim: int, *, squared: bool = False) -> Te
 
 @torch.library.custom_op("transductor::cayley", mutates_args=())
 def _cayley(raw: Tensor, state_dim: int, squared: bool) -> tuple[Tensor, Tensor]:
-    """What is asked for, and C again where that was its square: the gradient needs C."""
+    """Return C or its square, and C again beside its square, because the gradient needs C."""
     if _in_triton(raw, state_dim):
         return _eliminated(raw, state_dim, squared=squared)
     skews, eye = skew(raw, state_dim), torch.eye(state_dim, dtype=raw.dtype, device=raw.device)
@@ -53,35 +54,34 @@ def _cayley(raw: Tensor, state_dim: int, squared: bool) -> tuple[Tensor, Tensor]
 
 
 def polished(rotation: Tensor) -> Tensor:
-    """One Newton step towards the nearest orthogonal matrix: an error ε of MᵀM becomes ε².
+    """Take one Newton step towards the nearest orthogonal matrix: an error ε of MᵀM becomes ε².
 
     A solve with a large A, or the squarings inside ``matrix_exp``, cost some digits of orthogonality.
     """
     return 1.5 * rotation - 0.5 * precise_product(rotation, precise_product(rotation.mT, rotation))
 
 
-def _in_triton(given: Tensor, state_dim: int) -> bool:
-    """``given`` are raw numbers or matrices; raw numbers of d = 1 are none, but their matrices are some."""
-    return given.is_cuda and TRITON_FOUND and state_dim <= LARGEST_STATE and 0 not in given.shape[:-1]
+def _in_triton(values: Tensor, state_dim: int) -> bool:
+    """Tell whether the kernels run for these raw numbers or matrices; for d = 1 there are no raw numbers."""
+    return values.is_cuda and TRITON_FOUND and state_dim <= LARGEST_STATE and 0 not in values.shape[:-1]
 
 
 def _eliminated(raw: Tensor, state_dim: int, *, squared: bool) -> tuple[Tensor, Tensor]:
-    from transductor.kernels.gpu.elimination import cayley_rotations
-
     rotations = raw.new_empty(*raw.shape[:-1], state_dim, state_dim)
     squares = torch.empty_like(rotations) if squared else None
-    _per_matrix(cayley_rotations, rotations.shape, raw.contiguous(), rotations, squares)
+    _launch("cayley_rotations", rotations.shape, raw.contiguous(), rotations, squares)
     return (rotations, rotations.new_empty(0)) if squares is None else (squares, rotations)
 
 
-def _per_matrix(kernel: Any, shape: torch.Size, *operands: Tensor | None, **constants: Any) -> None:
-    """One program for each matrix of ``shape`` ``(..., D, D)``."""
-    from transductor.kernels.gpu.launch import launch
+def _launch(kernel: str, shape: torch.Size, *operands: Tensor | None, **constants: Any) -> None:
+    """Launch a kernel with one program for each matrix of ``shape`` ``(..., D, D)``."""
+    from transductor.kernels.gpu import elimination  # Triton is optional
 
     dim = shape[-1]
     block = max(16, 1 << (dim - 1).bit_length())
     warps = max(1, block**2 // 1024)  # sums across warps wait for each other
-    launch(kernel, (shape[:-2].numel(),), *operands, D=dim, BLOCK=block, **constants, warps=warps)
+    grid = (shape[:-2].numel(),)
+    launch(getattr(elimination, kernel), grid, *operands, D=dim, BLOCK=block, **constants, warps=warps)
 
 
 @_cayley.register_fake
@@ -92,11 +92,9 @@ def _(raw: Tensor, state_dim: int, squared: bool) -> tuple[Tensor, Tensor]:
 
 @torch.library.custom_op("transductor::cayley_backward", mutates_args=())
 def _cayley_backward(rotations: Tensor, grad: Tensor, squared: bool) -> Tensor:
-    """The gradient of the raw numbers, by one kernel."""
-    from transductor.kernels.gpu.elimination import cayley_gradients
-
+    """Compute the gradient of the raw numbers by one kernel."""
     out = _like_raw(rotations)
-    _per_matrix(cayley_gradients, rotations.shape, rotations.contiguous(), grad.contiguous(), out, SQUARED=squared)
+    _launch("cayley_gradients", rotations.shape, rotations.contiguous(), grad.contiguous(), out, SQUARED=squared)
     return out
 
 
@@ -141,5 +139,5 @@ _cayley.register_autograd(_differentiate, setup_context=_remember)
 def _(
     info: Any, in_dims: tuple[int, None, None], raw: Tensor, state_dim: int, squared: bool
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, int | None]]:
-    found = torch.ops.transductor.cayley(raw.movedim(in_dims[0], 0), state_dim, squared)
-    return found, (0, 0 if squared else None)
+    rotations = torch.ops.transductor.cayley(raw.movedim(in_dims[0], 0), state_dim, squared)
+    return rotations, (0, 0 if squared else None)

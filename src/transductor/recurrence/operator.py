@@ -1,7 +1,7 @@
-"""The real scan as one registered torch operation: opaque to compilers, differentiable, one per device.
+"""The real scan as one registered torch operation: differentiable, and opaque to compilers.
 
-``torch.compile`` sees a single node with known shapes, whatever the length; the kernels behind it are chosen by
-``engine``: "triton" (GPU, or Triton's interpreter), "numba" (CPU), "chunked" (plain torch, everywhere).
+``torch.compile`` sees a single node with known shapes, whatever the length.  ``engine`` chooses the kernels behind it:
+"triton" (GPU, or Triton's interpreter), "numba" (CPU) or "chunked" (plain torch, everywhere).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from transductor.recurrence.reference import reference
 
 
 def kernel_scan(problem: Problem, engine: str) -> Tensor:
-    """All states ``(B, T, D)`` by the kernels of ``engine``, which knows masks and documents if it is "triton"."""
+    """Compute all states ``(B, T, D)`` by the kernels of ``engine``; only "triton" knows masks and documents."""
     if problem.time == 0 or problem.batch == 0:
         return reference(problem)
     flat = problem if engine == "triton" else folded(problem)
@@ -30,6 +30,12 @@ def kernel_scan(problem: Problem, engine: str) -> Tensor:
     if flat is not problem and problem.offsets is not None and readable(states) and not all_finite(states):
         return reference(problem)  # a folded boundary is a zero matrix, which an infinite state turns into NaN
     return states
+
+
+def _gpu() -> Any:
+    from transductor.kernels.gpu import scan  # Triton is optional
+
+    return scan
 
 
 @torch.library.custom_op("transductor::scan", mutates_args=())
@@ -42,11 +48,10 @@ def _scan(
     offsets: Tensor | None,
     engine: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """States, and the products of chunks and of groups of chunks where the backward pass uses them again."""
+    """Compute states, and the products of chunks and of groups of chunks where the backward pass uses them again."""
     if engine == "triton":
-        from transductor.kernels.gpu import scan as gpu
-
-        return gpu.forward(matrices, tokens, bias, initial, mask, _starts(offsets, matrices, tokens))
+        starts = _starts(offsets, matrices, tokens)
+        return cast("tuple[Tensor, Tensor, Tensor]", _gpu().forward(matrices, tokens, bias, initial, mask, starts))
     nothing = initial.new_empty(0)
     if engine == "numba":
         return cpu.forward(matrices, tokens, bias, initial), nothing, nothing.clone()
@@ -55,8 +60,8 @@ def _scan(
 
 
 @_scan.register_fake
-def _(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
-    matrices, tokens, _, initial, *_, engine = given
+def _(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    matrices, tokens, _, initial, *_, engine = arguments
     batch, time = (matrices if tokens is None else tokens).shape[:2]
     states = initial.new_empty(batch, time, initial.shape[-1])
     if engine != "triton":
@@ -84,15 +89,13 @@ def _scan_backward(
     additive: bool,
     wants_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of matrices, bias and initial states; empty where they are not wanted."""
+    """Compute gradients of matrices, bias and initial states; empty where they are not wanted."""
     nothing = grad.new_empty(0)
     to_matrices: Tensor | None
     to_bias: Tensor | None
     if engine == "triton":
-        from transductor.kernels.gpu import scan as gpu
-
         starts = _starts(offsets, matrices, tokens)
-        to_matrices, to_bias, to_initial = gpu.backward(
+        to_matrices, to_bias, to_initial = _gpu().backward(
             matrices, tokens, initial, mask, starts, states, chunk_products, group_products, grad,
             wants_matrices=wants_matrices, wants_bias=wants_bias,
         )  # fmt: skip
@@ -110,8 +113,8 @@ def _scan_backward(
 
 
 @_scan_backward.register_fake
-def _(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
-    matrices, _, initial, _, _, states, *_, grad, _, wants_matrices, _, wants_bias = given
+def _(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    matrices, _, initial, _, _, states, *_, grad, _, wants_matrices, _, wants_bias = arguments
     nothing = grad.new_empty(0)
     to_matrices = matrices.new_empty(matrices.shape) if wants_matrices else nothing
     to_bias = states.new_empty(states.shape) if wants_bias else nothing.clone()
@@ -140,9 +143,9 @@ def _differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | Non
         wanted = [i for i in operands if operands[i] is not None and needs[i]]
         with torch.enable_grad():
             inputs = [operands[i] for i in wanted]
-            found = torch.autograd.grad(reference(problem), inputs, grad, create_graph=True, allow_unused=True)
+            gradients = torch.autograd.grad(reference(problem), inputs, grad, create_graph=True, allow_unused=True)
         second: list[Tensor | None] = [None] * 7
-        for i, gradient in zip(wanted, found, strict=True):
+        for i, gradient in zip(wanted, gradients, strict=True):
             second[i] = gradient
         return tuple(second)
     additive = bias is not None
@@ -164,9 +167,9 @@ _scan.register_autograd(_differentiate, setup_context=_remember)
 
 
 @_scan.register_vmap
-def _(info: Any, in_dims: tuple[int | None, ...], *given: Any) -> tuple[tuple[Tensor, ...], tuple[int | None, ...]]:
-    """Many scans as one: their rows side by side, each with its own part of one long table."""
-    *operands, engine = given
+def _(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[tuple[Tensor, ...], tuple[int | None, ...]]:
+    """Run many scans as one: their rows side by side, each with its own part of one long table."""
+    *operands, engine = arguments
     size = info.batch_size
     matrices, tokens, bias, initial, mask, offsets = (
         None if value is None else value.movedim(dim, 0) if dim is not None else value.expand(size, *value.shape)
@@ -179,7 +182,9 @@ def _(info: Any, in_dims: tuple[int | None, ...], *given: Any) -> tuple[tuple[Te
         symbols = matrices.shape[1]
         shift = symbols * torch.arange(size, device=tokens.device)[:, None, None]
         known = (tokens >= 0) & (tokens < symbols)
-        tokens = torch.where(known, tokens + shift, size * symbols)  # an unknown token must not be somebody else's
+        tokens = torch.where(
+            known, tokens + shift, size * symbols
+        )  # an unknown token must not point to another scan's matrices
     folded = (None if value is None else value.flatten(0, 1) for value in (matrices, tokens, bias, initial, mask))
     states, *products = torch.ops.transductor.scan(*folded, None, engine)
     if engine != "triton":
@@ -188,7 +193,7 @@ def _(info: Any, in_dims: tuple[int | None, ...], *given: Any) -> tuple[tuple[Te
 
 
 def _starts(offsets: Tensor | None, matrices: Tensor, tokens: Tensor | None) -> Tensor | None:
-    """For every position of a packed row the document that begins there, else -1: ``(T)`` int32."""
+    """Return for every position of a packed row the document that begins there, else -1: ``(T)`` int32."""
     if offsets is None:
         return None
     document, begins = documents(offsets, (matrices if tokens is None else tokens).shape[1])

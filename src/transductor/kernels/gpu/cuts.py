@@ -8,6 +8,11 @@ TRITON_FOUND = find_spec("triton") is not None
 LARGEST_STATE = 64  # d up to which a row of a matrix fits in a thread
 
 
+def ceiling(numerator: int, denominator: int) -> int:
+    """Divide and round up."""
+    return -(-numerator // denominator)
+
+
 def chunk_length(batch: int, time: int, dim: int) -> int:
     """Steps per chunk, at least 2d where room counts, so that products take at most half the room of the states.
 
@@ -21,7 +26,7 @@ def chunk_length(batch: int, time: int, dim: int) -> int:
 def chunk_count(batch: int, time: int, dim: int) -> int:
     """Chunks per row; 1 when a row is so short that one chain of steps is quickest."""
     length = chunk_length(batch, time, dim)
-    return 1 if time <= 2 * length else -(-time // length)
+    return 1 if time <= 2 * length else ceiling(time, length)
 
 
 def chunks_per_group(chunks: int, dim: int) -> int:
@@ -34,7 +39,7 @@ def chunks_per_group(chunks: int, dim: int) -> int:
 def group_count(chunks: int, dim: int) -> int:
     """Groups of chunks per row; 0 when the chunks are few enough for one chain."""
     group = chunks_per_group(chunks, dim)
-    return 0 if chunks <= 4 * group else -(-chunks // group)
+    return 0 if chunks <= 4 * group else ceiling(chunks, group)
 
 
 def product_shapes(batch: int, time: int, dim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -66,7 +71,7 @@ def picking_spans(positions: int, symbols: int, room: int) -> int:
 
     A span is short enough for one token to have it all, and ``room`` is how many sums per token there may be.
     """
-    spans = min(room, -(-positions // 2048))
+    spans = min(room, ceiling(positions, 2048))
     return spans if positions * symbols <= 1 << 24 and positions <= 4096 * spans else 0
 
 

@@ -1,4 +1,7 @@
-"""A decoded token of a head and what its state adds to a model, by one launch: eager decoding waits for launches."""
+"""One decoded token of a head, and what its state adds to a model, by a single launch.
+
+Eager decoding spends most of its time on launches.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,13 @@ import torch
 from torch import Tensor
 
 from transductor.kernels.gpu.cuts import LARGEST_STATE, TRITON_FOUND
+from transductor.kernels.gpu.launch import launch
 
-_OUTPUTS = 128  # of a program
+_OUTPUTS = 128  # numbers that one program computes
 
 
 def decodes_at_once(table: Tensor, classes: Tensor | None, tokens: Tensor, state: Tensor, weight: Tensor) -> bool:
-    """Whether a :class:`TokenDecoder` can read them: plain tensors on one GPU, of shapes that belong together."""
+    """Tell whether a :class:`TokenDecoder` can read them: plain tensors on one GPU, of shapes that fit together."""
     dim = table.shape[-1]
     if not runs_on(table.device) or dim > LARGEST_STATE or state.shape != (tokens.shape[0], dim):
         return False
@@ -26,13 +30,13 @@ def decodes_at_once(table: Tensor, classes: Tensor | None, tokens: Tensor, state
 
 
 def runs_on(device: torch.device) -> bool:
-    """Whether Triton's kernels run there."""
+    """Tell whether Triton's kernels run on a device."""
     return TRITON_FOUND and device.type == "cuda"
 
 
 @final
 class TokenDecoder:
-    """One decoded token after the other, each by one launch; what stays is looked at once.
+    """Decodes one token after the other, each by one launch; what does not change is checked once.
 
     A token without a letter of the table makes its state and its projections NaN.
 
@@ -40,8 +44,8 @@ class TokenDecoder:
         table: ``M[v, to, from]``, ``(V, D, D)``, contiguous.
         classes: Letters of the table by token; None where tokens are letters.
         weight: ``(L · width, D)``, contiguous.
-        width: Of one projection.
-        rows: B.
+        width: The width of one projection.
+        rows: The batch size B.
 
     ``terms (L, B, 1, width)`` are the projections of the last state, in the precision of ``weight``: the next call
     writes over them.  ``by_layer`` are the same one by one.
@@ -53,7 +57,7 @@ class TokenDecoder:
         self.terms = weight.new_empty(outputs // width, rows, 1, width)
         self.by_layer = self.terms.unbind(0)
         self._made_for = (weight.data_ptr(), table.device, (rows, 1), (rows, dim))
-        self._operand = weight.detach()  # also keeps what is at that address there
+        self._operand = weight.detach()  # also keeps the memory at that address alive
         self._sizes = (table.shape[0], 0 if classes is None else classes.shape[0])
         self._grid = (-(-outputs // _OUTPUTS), rows)
         self._constants = {
@@ -65,7 +69,7 @@ class TokenDecoder:
         }
 
     def reads(self, classes: Tensor | None, tokens: Tensor, state: Tensor, weight: Tensor) -> bool:
-        """Whether it was made for these: they are where they were, and of the same shapes."""
+        """Tell whether it was made for these: same addresses, same shapes."""
         address, device, shape_of_tokens, shape_of_state = self._made_for
         return (
             weight is self.weight
@@ -79,9 +83,8 @@ class TokenDecoder:
         )
 
     def __call__(self, tokens: Tensor, state: Tensor) -> Tensor:
-        """The next state ``(B, D)``, from tokens ``(B, 1)`` and the state before; the terms go along."""
-        from transductor.kernels.gpu.decode_step import decode_step
-        from transductor.kernels.gpu.launch import launch
+        """Return the next state ``(B, D)`` from tokens ``(B, 1)`` and the state before; also update the terms."""
+        from transductor.kernels.gpu.decode_step import decode_step  # Triton is optional
 
         after = torch.empty_like(state, memory_format=torch.contiguous_format)
         launch(

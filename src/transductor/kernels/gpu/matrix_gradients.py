@@ -1,0 +1,105 @@
+"""The gradient of the matrices of a GPU scan, per token or per position, from its adjoints."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from transductor.kernels.gpu import cuts
+from transductor.kernels.gpu.gradients import grouped_runs, joined_runs, outer, picked, summed, switched
+from transductor.kernels.gpu.launch import launch
+from transductor.kernels.gpu.passes import Passes
+
+# Up to this many tokens, one sum per token in registers costs less than sorting the positions (or picking them).
+_SWITCHED = 16
+# From this many numbers on (32 MiB of float32 states) memory counts as much as time: adjoints that were not asked for
+# are kept for half of the positions or less at a time, and there are fewer partial sums.
+LARGE = 1 << 23
+
+
+def by_token(passes: Passes, states: Tensor, adjoints: Tensor, begin: int) -> Tensor:
+    """Sum ``δ_t h_{t-1}ᵀ`` per token over the positions of ``adjoints (N, D)``, which begin at ``begin``."""
+    assert passes.tokens is not None
+    count = adjoints.shape[0]
+    packed = passes.starts is not None
+    flat = passes.tokens.view(-1)
+    if passes.symbols <= _SWITCHED and passes.dim <= 32:
+        block = max(16, passes.block)
+        first_row, last_row = begin // passes.time, cuts.ceiling(begin + count, passes.time)
+        rows = last_row - first_row
+        sums = min(1024, max(32, _room_for_sums(states) // (passes.symbols * passes.dim**2)))
+        spans = min(cuts.ceiling(passes.time, 64), max(1, sums // rows))
+        span = cuts.ceiling(passes.time, spans)
+        parts = rows * spans
+        partial = passes.empty(parts, passes.symbols, passes.dim, passes.dim)
+        launch(
+            switched, (parts,),
+            adjoints, states, passes.initial, flat, passes.mask, passes.starts, partial, first_row, spans, span, begin,
+            begin + count, passes.time,
+            D=passes.dim, BLOCK=block, SYMBOLS=passes.symbols, AHEAD=4, MASKED=passes.mask is not None, PACKED=packed,
+            ACC=passes.acc, warps=block**2 // 256,
+        )  # fmt: skip
+        return _summed(passes, partial)
+    spans = cuts.picking_spans(count, passes.symbols, _room_for_sums(states) // (passes.symbols * passes.dim**2))
+    if spans:
+        partial = passes.empty(spans, passes.symbols, passes.dim, passes.dim)
+        chosen = torch.empty(count, dtype=torch.int32, device=passes.initial.device)
+        launch(
+            picked, (passes.symbols, spans),
+            adjoints, states, passes.initial, flat, passes.mask, passes.starts, chosen, partial, begin, count,
+            cuts.ceiling(count, spans), passes.time, passes.symbols,
+            D=passes.dim, BLOCK=max(16, passes.block), TILE=32, MASKED=passes.mask is not None, PACKED=packed,
+            PRECISION=passes.precision, ACC=passes.acc, warps=1 if passes.block <= 32 else 4,
+        )  # fmt: skip
+        return _summed(passes, partial)
+    here = flat[begin : begin + count]
+    if passes.mask is not None:  # sorted last, and left out
+        here = here.where(passes.mask.view(-1)[begin : begin + count].bool(), passes.symbols)
+    # Narrow keys sort faster; but Triton 3.6 cannot mix them with a float64 product.
+    narrow = torch.int16 if passes.symbols < 1 << 15 and passes.work == torch.float32 else torch.int32
+    sorted_tokens, order = torch.sort(here.clamp(-1, passes.symbols).to(narrow), stable=True)
+    tile, block = 64, max(16, passes.block)
+    tiles = cuts.ceiling(count, tile)
+    edges = passes.empty(tiles, 2, passes.dim, passes.dim)
+    total = torch.zeros(passes.matrices.shape, dtype=passes.work, device=passes.initial.device)
+    launch(
+        grouped_runs, (tiles,),
+        adjoints, states, passes.initial, passes.starts, order, sorted_tokens, total, edges, begin, count,
+        passes.time, passes.symbols,
+        D=passes.dim, BLOCK=block, TILE=tile, PACKED=packed,
+        PRECISION=passes.precision, ACC=passes.acc, warps=4,
+    )  # fmt: skip
+    launch(
+        joined_runs, (tiles,), sorted_tokens, edges, total, count, tiles, passes.symbols,
+        D=passes.dim, BLOCK=block, TILE=tile, ACC=passes.acc, warps=1,
+    )  # fmt: skip
+    return total
+
+
+def _summed(passes: Passes, partial: Tensor) -> Tensor:
+    """Sum ``(P, V, D, D)`` over P."""
+    total = passes.empty(*partial.shape[1:])
+    size = total.numel()
+    lanes = 64 if len(partial) > 16 else 16
+    tile = 1024 // lanes
+    launch(
+        summed, (cuts.ceiling(size, tile),), partial, total, len(partial), size,
+        LANES=lanes, TILE=tile, ACC=passes.acc, warps=4,
+    )  # fmt: skip
+    return total
+
+
+def _room_for_sums(states: Tensor) -> int:
+    """Return how many numbers partial sums may hold together: an eighth of the states where these are large."""
+    return 1 << 22 if states.numel() < LARGE else states.numel() // 8
+
+
+def by_position(passes: Passes, states: Tensor, adjoints: Tensor, begin: int, out: Tensor) -> None:
+    """Write ``δ_t h_{t-1}ᵀ`` of the positions of ``adjoints (N, D)``, which begin at ``begin``, to ``out``."""
+    count = adjoints.shape[0]
+    tile = max(1, 1024 // passes.block**2)
+    launch(
+        outer, (cuts.ceiling(count, tile),),
+        adjoints, states, passes.initial, passes.starts, out, begin, count, passes.time,
+        D=passes.dim, BLOCK=passes.block, TILE=tile, PACKED=passes.starts is not None, warps=4,
+    )  # fmt: skip
