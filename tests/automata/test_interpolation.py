@@ -38,7 +38,7 @@ def test_fractions_and_nothing():
 
 
 def test_what_has_no_machine_is_refused():
-    with pytest.raises(NotRational, match=r"a machine of \d+ states, found on words of up to 5 letters, gives"):
+    with pytest.raises(NotRational, match=r"a machine of \d+ states, computed from words of up to 5 letters, gives"):
         interpolated(lambda word: word.count("a") ** len(word), "ab", max_length=2)
     with pytest.raises(NotRational, match="more than max_rank = 2 states"):
         interpolated(lambda word: len(word) ** 3, "a", max_rank=2)

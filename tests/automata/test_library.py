@@ -9,7 +9,8 @@ import pytest
 
 from transductor.automata import HankelBlock, learned, rank, reversed_series
 from transductor.automata.closure import forward_closure, integer_form
-from transductor.automata.decomposition.krohn_rhodes import decomposed, verify
+from transductor.automata.decomposition.cascade import verify
+from transductor.automata.decomposition.krohn_rhodes import decomposed
 from transductor.automata.library import LIBRARY, machine, machines
 from transductor.automata.spectral.hankel_block import basis_words
 

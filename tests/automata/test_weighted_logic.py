@@ -21,11 +21,12 @@ from transductor.automata.logic.second_order_syntax import (
     Quantified,
     Truth,
 )
-from transductor.automata.logic.weighted import OutsideFragment, weighted_mso
+from transductor.automata.logic.weighted import weighted_mso
 from transductor.automata.logic.weighted_syntax import (
     Aggregated,
     Combined,
     Iverson,
+    OutsideFragment,
     Weight,
     WeightedFormula,
     weighted_formula,

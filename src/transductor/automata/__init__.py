@@ -1,4 +1,4 @@
-"""Weighted automata and what is known about them: exact where the weights are."""
+"""Weighted and finite automata: their algebra, decisions, files, logic and learning, exact wherever weights are."""
 
 from transductor.automata.algebra import (
     all_words,
@@ -27,17 +27,10 @@ from transductor.automata.formats import AutomatonFormatError, read, write
 from transductor.automata.labelled_series import labels_of_series, series_of_labels
 from transductor.automata.library import machine
 from transductor.automata.logic.second_order import mso
-from transductor.automata.logic.weighted import OutsideFragment, weighted_mso
+from transductor.automata.logic.weighted import weighted_mso
+from transductor.automata.logic.weighted_syntax import OutsideFragment
 from transductor.automata.moore import IGNORED, MooreMachine
-from transductor.automata.reduction import (
-    Equivalence,
-    RankWarning,
-    Reduction,
-    equivalent,
-    minimised,
-    rank,
-    reduced,
-)
+from transductor.automata.reduction import Equivalence, RankWarning, Reduction, equivalent, minimised, rank, reduced
 from transductor.automata.regular_expression import RegexNotRegular, regex
 from transductor.automata.spectral.estimator import SpectralLearner
 from transductor.automata.spectral.hankel_block import HankelBlock, hankel

@@ -1,6 +1,6 @@
-"""Rational operations: new series from old, as pure functions.  Operators of :class:`WeightedAutomaton` call these.
+"""Rational operations: pure functions that make new series from old, which operators of weighted automata call.
 
-Two automata meet over one alphabet; letters may be in different orders.  :func:`extended` adds letters.
+Two operands must have the same letters, in any order; :func:`extended` adds letters.
 """
 
 from __future__ import annotations
@@ -14,35 +14,33 @@ import numpy as np
 from transductor.automata.operators import operator
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import Array, Weights, weights_named
-from transductor.automata.words import Symbol, Word
+from transductor.automata.words import Symbol, Word, numbered, spelled
 
 
 def zero_series(alphabet: Sequence[Symbol], weights: str | Weights = "rational") -> WeightedAutomaton:
-    """0 on every word: no states."""
+    """Return the series that is 0 on every word; it has no states."""
     ring = weights_named(weights)
     return WeightedAutomaton(ring.zeros(0), ring.zeros(len(alphabet), 0, 0), ring.zeros(0), alphabet, weights=ring)
 
 
 def all_words(alphabet: Sequence[Symbol], weights: str | Weights = "rational") -> WeightedAutomaton:
-    """1 on every word: the unit of the Hadamard product."""
+    """Return the series that is 1 on every word, the unit of the Hadamard product."""
     ring = weights_named(weights)
     return WeightedAutomaton([ring.one], [[[ring.one]]] * len(alphabet), [ring.one], alphabet, weights=ring)
 
 
 def only_word(word: Word, alphabet: Sequence[Symbol], weights: str | Weights = "rational") -> WeightedAutomaton:
-    """1 on this word, 0 elsewhere; the empty word's is the unit of the Cauchy product."""
+    """Return the series that is 1 on one word and 0 elsewhere; for the empty word, the unit of the Cauchy product."""
     ring, dim = weights_named(weights), len(word) + 1
     matrices = ring.zeros(len(alphabet), dim, dim)
-    for place, letter in enumerate(word):
-        if letter not in alphabet:
-            raise ValueError(f"word must be made of letters of the alphabet; got {letter!r} at position {place}")
-        matrices[list(alphabet).index(letter), place + 1, place] = ring.one
+    for place, letter in enumerate(spelled(word, numbered(alphabet))):
+        matrices[letter, place + 1, place] = ring.one
     eye = ring.eye(dim)
     return WeightedAutomaton(eye[0], matrices, eye[-1], alphabet, weights=ring)
 
 
 def _matched(a: WeightedAutomaton, b: WeightedAutomaton) -> WeightedAutomaton:
-    """``b`` with the letters in the order of ``a``; refused when they cannot meet."""
+    """Return ``b`` with the letters in the order of ``a``; refuse other letters or other weights."""
     if a.weights is not b.weights:
         raise ValueError(f"both automata must have the same weights; got {a.weights.name!r} and {b.weights.name!r}")
     if set(a.alphabet) != set(b.alphabet):
@@ -55,7 +53,7 @@ def _matched(a: WeightedAutomaton, b: WeightedAutomaton) -> WeightedAutomaton:
 
 
 def _block(ring: Weights, rows: Sequence[Sequence[Array | None]], sizes: Sequence[int]) -> Array:
-    """A block matrix; None stands for zeros."""
+    """Return a block matrix; None stands for a block of zeros."""
     out = ring.zeros(sum(sizes), sum(sizes))
     edges = np.concatenate(([0], np.cumsum(sizes)))
     for i, row in enumerate(rows):
@@ -67,7 +65,7 @@ def _block(ring: Weights, rows: Sequence[Sequence[Array | None]], sizes: Sequenc
 
 @operator(WeightedAutomaton, "+")
 def sum_of(a: WeightedAutomaton, b: WeightedAutomaton) -> WeightedAutomaton:
-    """``S + T``: the direct sum of states."""
+    """Return ``S + T``, on the direct sum of the states."""
     b = _matched(a, b)
     ring, sizes = a.weights, (a.dim, b.dim)
     matrices = [_block(ring, ((x, None), (None, y)), sizes) for x, y in zip(a.matrices, b.matrices, strict=True)]
@@ -77,14 +75,15 @@ def sum_of(a: WeightedAutomaton, b: WeightedAutomaton) -> WeightedAutomaton:
 
 @operator(WeightedAutomaton, "-")
 def difference(a: WeightedAutomaton, b: WeightedAutomaton) -> WeightedAutomaton:
-    """``S − T``, over weights that can be subtracted."""
-    _needs_field(a, "a difference")
+    """Return ``S − T``, for weights that can be subtracted."""
+    if not a.weights.field:
+        raise ValueError(f"a difference needs weights 'rational' or 'float'; got {a.weights.name!r}")
     return sum_of(a, scaled(b, -1))
 
 
 @operator(WeightedAutomaton, "multiple")
 def scaled(a: WeightedAutomaton, factor: Any) -> WeightedAutomaton:
-    """``k · S``, with the product of the weights: over (max,+) this adds."""
+    """Return ``k · S``, with the product of the weights: over (max,+) this adds."""
     weight = a.weights.number(factor)
     initial = np.asarray(a.weights.times(a.initial, weight), dtype=a.initial.dtype)
     return WeightedAutomaton(initial, a.matrices, a.final, a.alphabet, weights=a.weights)
@@ -92,7 +91,7 @@ def scaled(a: WeightedAutomaton, factor: Any) -> WeightedAutomaton:
 
 @operator(WeightedAutomaton, "product")
 def cauchy_product(a: WeightedAutomaton, b: WeightedAutomaton) -> WeightedAutomaton:
-    """``(S T)(w) = Σ_{uv = w} S(u) T(v)``: whenever the first could stop, the second starts as well."""
+    """Return ``w ↦ Σ_{uv = w} S(u) T(v)``: whenever the first could stop, the second starts as well."""
     b = _matched(a, b)
     ring, sizes = a.weights, (a.dim, b.dim)
     stop = ring.product(a.final[None, :], a.initial)[0]
@@ -106,7 +105,7 @@ def cauchy_product(a: WeightedAutomaton, b: WeightedAutomaton) -> WeightedAutoma
 
 
 def starred(a: WeightedAutomaton) -> WeightedAutomaton:
-    """``S* = 1 + S + S² + …``, which exists when the weight of the empty word lets the sum converge."""
+    """Return ``1 + S + S² + …``, which exists when the weight of the empty word lets the sum converge."""
     ring = a.weights
     again = _star_of_weight(ring, a(()))
     restart = np.asarray(ring.times(a.initial, again), dtype=a.initial.dtype)
@@ -123,7 +122,7 @@ def starred(a: WeightedAutomaton) -> WeightedAutomaton:
 
 
 def _star_of_weight(ring: Weights, weight: Any) -> Any:
-    """``1 + s + s² + …`` of the empty word's weight."""
+    """Return ``1 + s + s² + …`` of the empty word's weight."""
     if ring.name == "boolean":
         return True
     if ring.field and abs(weight) < 1:
@@ -138,7 +137,7 @@ def _star_of_weight(ring: Weights, weight: Any) -> Any:
 
 @operator(WeightedAutomaton, "**")
 def power(a: WeightedAutomaton, exponent: int) -> WeightedAutomaton:
-    """``Sⁿ``, by Cauchy products; ``S⁰`` is 1 on the empty word alone."""
+    """Return ``Sⁿ``, by Cauchy products; ``S⁰`` is 1 on the empty word alone."""
     if not isinstance(exponent, int) or isinstance(exponent, bool) or exponent < 0:
         raise ValueError(f"exponent must be an integer of at least 0; got {exponent!r}")
     result = only_word((), a.alphabet, a.weights)
@@ -149,44 +148,48 @@ def power(a: WeightedAutomaton, exponent: int) -> WeightedAutomaton:
 
 @operator(WeightedAutomaton, "&")
 def hadamard_product(a: WeightedAutomaton, b: WeightedAutomaton) -> WeightedAutomaton:
-    """``S(w) · T(w)``: the tensor product of states."""
+    """Return ``w ↦ S(w) · T(w)``, on the tensor product of the states."""
     b = _matched(a, b)
     ring = a.weights
     matrices = [ring.kronecker(x, y) for x, y in zip(a.matrices, b.matrices, strict=True)]
-    initial, final = ring.kronecker(a.initial, b.initial), ring.kronecker(a.final, b.final)
-    return WeightedAutomaton(initial, matrices, final, a.alphabet, weights=ring)
+    return _on_tensor_product(a, b, matrices)
 
 
 def shuffle_product(a: WeightedAutomaton, b: WeightedAutomaton) -> WeightedAutomaton:
-    """The sum of ``S(u) T(v)`` over all ways to split a word into two subsequences u and v."""
+    """Return the sum of ``S(u) T(v)`` over all ways to split a word into two subsequences u and v."""
     b = _matched(a, b)
     ring, left, right = a.weights, a.weights.eye(a.dim), a.weights.eye(b.dim)
     matrices = [
         ring.plus(ring.kronecker(x, right), ring.kronecker(left, y))
         for x, y in zip(a.matrices, b.matrices, strict=True)
     ]
+    return _on_tensor_product(a, b, matrices)
+
+
+def _on_tensor_product(a: WeightedAutomaton, b: WeightedAutomaton, matrices: list[Array]) -> WeightedAutomaton:
+    ring = a.weights
     initial, final = ring.kronecker(a.initial, b.initial), ring.kronecker(a.final, b.final)
     return WeightedAutomaton(initial, matrices, final, a.alphabet, weights=ring)
 
 
 def reversed_series(a: WeightedAutomaton) -> WeightedAutomaton:
-    """``w ↦ S(w reversed)``: transposed matrices, initial and final exchanged."""
+    """Return ``w ↦ S(w reversed)``: matrices are transposed, initial and final weights exchanged."""
     return WeightedAutomaton(a.final, a.matrices.transpose(0, 2, 1), a.initial, a.alphabet, weights=a.weights)
 
 
 def left_quotient(a: WeightedAutomaton, word: Word) -> WeightedAutomaton:
-    """``u⁻¹ S: w ↦ S(u w)``."""
+    """Return ``w ↦ S(u w)``."""
     state = a.trajectory(word)[-1]
     return WeightedAutomaton(state, a.matrices, a.final, a.alphabet, weights=a.weights)
 
 
 def right_quotient(a: WeightedAutomaton, word: Word) -> WeightedAutomaton:
-    """``S u⁻¹: w ↦ S(w u)``."""
+    """Return ``w ↦ S(w u)``."""
     return reversed_series(left_quotient(reversed_series(a), tuple(word)[::-1]))
 
 
 def renamed(a: WeightedAutomaton, names: Mapping[Symbol, Symbol]) -> WeightedAutomaton:
-    """Letters under new names; where two get one name, words sum over what they were: ``Σ_{h(v) = w} S(v)``."""
+    """Give letters new names; where two get the same name h, the series is ``w ↦ Σ_{h(v) = w} S(v)``."""
     for letter in names:
         a.letter_index(letter)
     new = [names.get(letter, letter) for letter in a.alphabet]
@@ -199,13 +202,13 @@ def renamed(a: WeightedAutomaton, names: Mapping[Symbol, Symbol]) -> WeightedAut
 
 
 def restricted(a: WeightedAutomaton, letters: Sequence[Symbol]) -> WeightedAutomaton:
-    """The series on words of these letters alone."""
+    """Return the series on words of these letters alone."""
     matrices = a.matrices[[a.letter_index(letter) for letter in letters]]
     return WeightedAutomaton(a.initial, matrices, a.final, tuple(letters), weights=a.weights)
 
 
 def extended(a: WeightedAutomaton, alphabet: Sequence[Symbol]) -> WeightedAutomaton:
-    """The series over more letters, 0 on words that use them."""
+    """Return the series over more letters, 0 on words that use them."""
     missing = [letter for letter in a.alphabet if letter not in alphabet]
     if missing:
         raise ValueError(f"alphabet must hold the letters there are; {missing[0]!r} is missing")
@@ -217,7 +220,7 @@ def extended(a: WeightedAutomaton, alphabet: Sequence[Symbol]) -> WeightedAutoma
 
 
 def cascaded(first: WeightedAutomaton, second: WeightedAutomaton, couplings: object) -> WeightedAutomaton:
-    """The second automaton fed by the first: ``h² ← M² h² + C h¹``, with h¹ from *before* the letter.
+    """Return the second automaton fed by the first: ``h² ← M² h² + C h¹``, with h¹ from *before* the letter.
 
     Args:
         couplings: One matrix ``(second.dim, first.dim)`` per letter of ``first``, or a mapping from letters.
@@ -239,8 +242,3 @@ def cascaded(first: WeightedAutomaton, second: WeightedAutomaton, couplings: obj
     initial = np.concatenate((first.initial, second.initial))
     final = np.concatenate((ring.zeros(first.dim), second.final))
     return WeightedAutomaton(initial, matrices, final, first.alphabet, weights=ring)
-
-
-def _needs_field(a: WeightedAutomaton, what: str) -> None:
-    if not a.weights.field:
-        raise ValueError(f"{what} needs weights 'rational' or 'float'; got {a.weights.name!r}")

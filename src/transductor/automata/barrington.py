@@ -29,7 +29,7 @@ CONSTANTS = {"0": False, "1": True, "false": False, "true": True}
 @final
 @dataclass(frozen=True, slots=True)
 class Constant(Node):
-    """Always true or always false: ``1`` or ``0``."""
+    """A formula that is always true or always false: ``1`` or ``0``."""
 
     template: ClassVar[str] = "{0.value:d}"
 
@@ -39,7 +39,7 @@ class Constant(Node):
 @final
 @dataclass(frozen=True, slots=True)
 class Variable(Node):
-    """True when the assignment says so."""
+    """A formula that is true when the assignment says so."""
 
     template: ClassVar[str] = "{0.name}"
 
@@ -49,7 +49,7 @@ class Variable(Node):
 @final
 @dataclass(frozen=True, slots=True)
 class Negation(Node):
-    """True when its operand is false: ``!``."""
+    """A formula that is true when its operand is false: ``!``."""
 
     operand: BooleanFormula
 

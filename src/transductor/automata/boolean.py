@@ -15,11 +15,10 @@ def as_dfa(automaton: WeightedAutomaton) -> DFA:
         raise ValueError(f"automaton must have weights 'boolean'; got {automaton.weights.name!r}")
     if automaton.dim == 0:
         return DFA(automaton.alphabet, np.zeros((1, len(automaton.alphabet)), dtype=np.int64), 0, frozenset())
-    edges = {
-        (int(source), automaton.alphabet[letter], int(to)) for letter, to, source in np.argwhere(automaton.matrices)
-    }
+    steps = np.argwhere(automaton.matrices).tolist()
+    edges = frozenset((source, automaton.alphabet[letter], to) for letter, to, source in steps)
     starts, accepting = (frozenset(map(int, np.flatnonzero(ends))) for ends in (automaton.initial, automaton.final))
-    return minimised(determinised(NFA(automaton.alphabet, automaton.dim, frozenset(edges), starts, accepting)))
+    return minimised(determinised(NFA(automaton.alphabet, automaton.dim, edges, starts, accepting)))
 
 
 def from_dfa(dfa: DFA, weights: str = "boolean") -> WeightedAutomaton:

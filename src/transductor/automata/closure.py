@@ -1,8 +1,9 @@
 """The space that words can reach, exactly: a basis of words, and every letter's matrix in it.
 
-Found modulo a prime, solved modulo many, put together by Chinese remainders, and then *checked over the integers*:
-``N_a F = F X_a`` holds or the answer is not given.  A prime that lies is replaced by the next.  Where python-flint is
-installed (the extra ``exact``) it solves; the check is the same.
+The basis is chosen modulo a prime, the matrices are solved for modulo many primes and put together by Chinese
+remainders, and then *checked over the integers*: ``N_a F = F X_a`` holds or the answer is not given.  A prime for which
+the check fails is replaced by the next.  Where python-flint is installed (the extra ``exact``) it solves the equations;
+the check is the same.
 """
 
 from __future__ import annotations
@@ -14,15 +15,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from transductor.automata.modular import (
-    Residues,
-    combined,
-    primes,
-    product,
-    reconstructed,
-    reduced_residues,
-    solved,
-)
+from transductor.automata.modular import Residues, combined, primes, product, reconstructed, reduced_residues, solved
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import Array
 
@@ -40,7 +33,7 @@ class IntegerForm:
 
 
 def integer_form(automaton: WeightedAutomaton) -> IntegerForm:
-    """The automaton over common denominators."""
+    """Return the automaton over common denominators."""
     parts = [_over_one_denominator(part) for part in (automaton.initial, automaton.matrices, automaton.final)]
     return IntegerForm(*(numbers for numbers, _ in parts), *(denominator for _, denominator in parts))  # type: ignore[arg-type]
 
@@ -71,10 +64,10 @@ class Closure:
 def reachable_words(
     initial: Residues, matrices: Residues, prime: int, view: Residues | None = None
 ) -> list[tuple[int, ...]]:
-    """Words whose vectors are a basis of the reachable space modulo a prime, in length-lexicographic order.
+    """Return words whose vectors are a basis of the reachable space modulo a prime, in length-lexicographic order.
 
-    With a ``view (R, D)``, of the space of what can be seen through it, which letters must respect: words that look
-    alike go on looking alike.
+    With a ``view (R, D)`` it is the space of ``view @ state``.  Letters must respect the view: states that look alike
+    must look alike after every letter.
     """
     dim = len(initial) if view is None else len(view)
     rows, pivots = np.zeros((0, dim), dtype=np.int64), np.zeros(0, dtype=np.int64)
@@ -103,36 +96,37 @@ def reachable_words(
 
 
 def forward_closure(form: IntegerForm, *, view: Array | None = None, coordinates: bool = True) -> Closure:
-    """The reachable space of an automaton in integer form; without ``coordinates`` the basis alone, not yet checked.
+    """Return the reachable space of an automaton in integer form.
 
     Args:
         view: Integers ``(R, D)`` whose rows span a space that is closed under the letters from the right.  The closure
             is then of ``view @ state``.
+        coordinates: Whether to solve for the matrices and check them; otherwise the basis is not proved yet.
     """
     for prime in primes():
-        given = None if view is None else reduced_residues(view, prime)
+        view_residues = None if view is None else reduced_residues(view, prime)
         residues = reduced_residues(form.matrices, prime)
-        words = reachable_words(reduced_residues(form.initial, prime), residues, prime, given)
+        words = reachable_words(reduced_residues(form.initial, prime), residues, prime, view_residues)
         states = _states(form, words)
         vectors = states if view is None else _integer_product(view, states)
         if not coordinates:
             return Closure(tuple(words), vectors, np.zeros((0, 0, 0), dtype=object))
         after = [_integer_product(matrix, states) for matrix in form.matrices]
-        found = _coordinates(vectors, after if view is None else [_integer_product(view, each) for each in after])
-        if found is not None:
-            return Closure(tuple(words), vectors, found)
+        solution = _coordinates(vectors, after if view is None else [_integer_product(view, each) for each in after])
+        if solution is not None:
+            return Closure(tuple(words), vectors, solution)
     raise AssertionError("there are more primes than words")
 
 
 def _integer_product(left: Array, right: Array) -> Array:
-    """Of object arrays, which numpy multiplies wrongly when the inner dimension is 0."""
+    """Return the product of arrays of integers; numpy gets it wrong when the inner dimension is 0."""
     if left.shape[1] == 0:
         return np.zeros((left.shape[0], right.shape[1]), dtype=object)
     return np.asarray(left @ right, dtype=object)
 
 
 def _states(form: IntegerForm, words: list[tuple[int, ...]]) -> Array:
-    """Where the words lead: ``(D, r)``."""
+    """Return where the words lead: ``(D, r)``."""
     known: dict[tuple[int, ...], Array] = {(): form.initial}
     for word in words:
         if word:
@@ -144,7 +138,7 @@ def _states(form: IntegerForm, words: list[tuple[int, ...]]) -> Array:
 
 
 def _coordinates(vectors: Array, after: list[Array]) -> Array | None:
-    """``X_a`` with ``after[a] = vectors @ X_a``; None if the vectors turn out not to be closed."""
+    """Return ``X_a`` with ``after[a] = vectors @ X_a``; None if the vectors turn out not to be closed."""
     letters, rank = len(after), vectors.shape[1]
     if rank == 0 or letters == 0:
         return np.zeros((letters, rank, rank), dtype=object)
@@ -163,20 +157,20 @@ def _coordinates(vectors: Array, after: list[Array]) -> Array | None:
 
 
 def _eliminated(vectors: Array, targets: Array) -> tuple[Array, int] | None:
-    """X, over one denominator, with ``vectors @ X = targets``, by python-flint; None if there is none."""
+    """Return X, over one denominator, with ``vectors @ X = targets``, by python-flint; None if there is none."""
     import flint
 
     joined = np.concatenate((vectors, targets), 1)
-    echelon, denominator, found = flint.fmpz_mat([[int(value) for value in row] for row in joined]).rref()
+    echelon, denominator, joined_rank = flint.fmpz_mat([[int(value) for value in row] for row in joined]).rref()
     rank = vectors.shape[1]
-    if found > rank:
+    if joined_rank > rank:
         return None
     rows = [[int(echelon[i, j]) for j in range(rank, joined.shape[1])] for i in range(rank)]
     return np.array(rows, dtype=object).reshape(rank, -1), int(denominator)
 
 
 def _by_remainders(vectors: Array, targets: Array) -> tuple[Array, int] | None:
-    """The same modulo primes, until the remainders determine fractions that solve the system."""
+    """Solve the same system modulo primes, until the remainders determine fractions that solve it."""
     residues: list[Residues] = []
     moduli: list[int] = []
     wanted = 1

@@ -18,7 +18,7 @@ import numpy as np
 
 from transductor.automata.finite_automata import DFA, NFA
 from transductor.automata.formats import dot
-from transductor.automata.formats.graph import arcs_of, as_weighted
+from transductor.automata.formats.graph import as_weighted, edges_of
 from transductor.automata.formats.labels import arc_label, weight_label
 from transductor.automata.graph_drawing import GraphStyle, Point, angles_on_circle, direction
 from transductor.automata.operators import operator
@@ -102,11 +102,9 @@ def _by_matplotlib(machine: WeightedAutomaton, kind: str) -> bytes:
     axes.set_ylim(-size / 2, size / 2)
     angles = angles_on_circle(dim, math.pi)
     places = [circle * direction(angle) for angle in angles]
-    edges: dict[tuple[int, int], list[tuple[Any, Any]]] = {}
-    for source, letter, to, weight in arcs_of(machine):
-        edges.setdefault((source, to), []).append((machine.alphabet[letter], weight))
+    edges = edges_of(machine)
     for (source, to), read in edges.items():
-        label = arc_label(ring, read)
+        label = arc_label(machine, read)
         if source == to:
             _STYLE.draw_loop(axes, places[source], angles[source] - 0.7, label)
         else:

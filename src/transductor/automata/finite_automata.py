@@ -6,7 +6,7 @@ All other operations are in :mod:`transductor.automata.finite_algebra`; the oper
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -114,7 +114,7 @@ class DFA:
                 pending.append((int(successors[letter]), (*prefix, self.alphabet[letter])))
 
     def __repr__(self) -> str:
-        return f"DFA({self.states} states, {len(self.accepting)} accepting, {_alphabet_shown(self.alphabet)})"
+        return f"DFA({self.states} states, {len(self.accepting)} accepting, alphabet {listed(self.alphabet)})"
 
     def __eq__(self, other: object) -> bool:
         return bool(applied(DFA, "==", self, other)) if isinstance(other, DFA) else NotImplemented
@@ -208,7 +208,7 @@ class NFA:
         return determinised(self).words(max_length)
 
     def __repr__(self) -> str:
-        return f"NFA({self.states} states, {len(self.edges)} edges, {_alphabet_shown(self.alphabet)})"
+        return f"NFA({self.states} states, {len(self.edges)} edges, alphabet {listed(self.alphabet)})"
 
     def __eq__(self, other: object) -> bool:
         return determinised(self) == determinised(other) if isinstance(other, NFA) else NotImplemented
@@ -276,7 +276,7 @@ def _numbers_of(alphabet: Iterable[Symbol]) -> dict[Symbol, int]:
 
 def _check_letter(symbol: Symbol, source: object, letters: Mapping[Symbol, int]) -> None:
     if symbol not in letters:
-        raise ValueError(f"edges has the unknown letter {symbol!r} at state {source!r}; {_alphabet_shown(letters)}")
+        raise ValueError(f"edges has the unknown letter {symbol!r} at state {source!r}; alphabet {listed(letters)}")
 
 
 def _table(transitions: Any, letters: int) -> NDArray[np.int64]:
@@ -304,7 +304,3 @@ def _state(argument: str, value: Any, states: int) -> int:
 
 def _state_set(argument: str, values: Iterable[Any], states: int) -> frozenset[int]:
     return frozenset(_state(argument, value, states) for value in values)
-
-
-def _alphabet_shown(alphabet: Collection[Symbol]) -> str:
-    return f"alphabet {listed(alphabet)}"

@@ -1,4 +1,4 @@
-"""Graphs whose nodes are states: breadth-first numbering, and the graph as networkx takes it.
+"""Graphs whose nodes are states: breadth-first numbering, and graphs for networkx.
 
 Strongly connected components and depth-first orders come from networkx.  At 46,656 nodes and three letters it needs
 0.7 s for the components, which is less than finding the nodes.

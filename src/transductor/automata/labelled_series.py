@@ -1,4 +1,4 @@
-"""A Moore machine as a series: the value of a word is its label.  So every format that holds numbers holds it."""
+"""Moore machines as series: the value of a word is its label, so every format that holds numbers holds them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from transductor.automata.weighted import WeightedAutomaton
 
 
 def series_of_labels(machine: MooreMachine, alphabet: Sequence[Hashable] | None = None) -> WeightedAutomaton:
-    """The automaton whose value on a word is the machine's label, ``IGNORED`` included; letters are numbers if unnamed.
+    """Return the automaton whose value on a word is the machine's label, ``IGNORED`` included.
 
-    The empty word gets the label of the start, which no model shows.
+    The empty word gets the label of the start, which no model shows.  Without an alphabet, letters are numbers.
     """
     states = np.eye(machine.states, dtype=np.int64)
     matrices = states[machine.transitions.T].transpose(0, 2, 1)  # [letter, from, to] → [letter, to, from]
@@ -24,11 +24,11 @@ def series_of_labels(machine: MooreMachine, alphabet: Sequence[Hashable] | None 
 
 
 def labels_of_series(automaton: WeightedAutomaton) -> DFA | MooreMachine | None:
-    """The finite machine whose labels are the values of a series; None where its weights do not show one.
+    """Return the finite machine whose labels are the values of a series; None where its weights do not show one.
 
     Truth values are a language, as a minimal DFA.  Numbers must have one initial state, at most one step of weight 1
-    for each state and letter, and labels (0, 1, 2, … or ``IGNORED``) as final weights; where there is no step the
-    value is 0 for ever.
+    for each state and letter, and labels (0, 1, 2, … or ``IGNORED``) as final weights; where there is no step, the
+    label is 0 from there on.
     """
     if automaton.weights.name == "boolean":
         return as_dfa(automaton)
@@ -41,10 +41,10 @@ def labels_of_series(automaton: WeightedAutomaton) -> DFA | MooreMachine | None:
     deterministic = ((steps | (matrices == 0)).all(), (steps.sum(1) <= 1).all(), len(labels) == len(final))
     if not all(deterministic) or states[0].sum() != 1 or states[1].sum() != 1:
         return None
-    nowhere = len(final)
-    table = np.where(steps.any(1), steps.argmax(1), nowhere).T
+    sink = len(final)
+    table = np.where(steps.any(1), steps.argmax(1), sink).T
     outputs = np.array([int(label) for label in labels])
-    if (table == nowhere).any():
-        table = np.concatenate((table, np.full((1, table.shape[1]), nowhere)))
+    if (table == sink).any():
+        table = np.concatenate((table, np.full((1, table.shape[1]), sink)))
         outputs = np.append(outputs, 0)
     return MooreMachine(table, outputs, int(states[0].argmax()))

@@ -1,6 +1,6 @@
 """Named machines, each with the law it must obey.
 
-A law is plain Python over the whole word, written without states: the machine is right when both agree on every word.
+A law is a Python function of the complete word that uses no states: the machine is right when both agree on every word.
 
 One-sided Dyck-1 is not here: it is neither the support nor the zero set of a real weighted automaton.  What
 counting can do is :func:`balance` (#a − #b) and, inside a*b*, :func:`a_n_b_n`.
@@ -21,14 +21,13 @@ import numpy as np
 
 from transductor.automata.algebra import difference, hadamard_product, sum_of
 from transductor.automata.boolean import from_dfa
-from transductor.automata.decomposition.permutation_groups import composed
+from transductor.automata.decomposition.permutation_groups import Permutation, composed
 from transductor.automata.finite_automata import DFA
 from transductor.automata.graphs import explored
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.words import Symbol
 
 Law = Callable[[Sequence[Any]], Any]
-Permutation = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -36,11 +35,11 @@ class NamedMachine:
     """A machine and its law.
 
     Attributes:
-        name: As :func:`machine` takes it, parameters included.
-        automaton: The series.
-        law: The weight a word must have.
-        summary: One line for people.
-        dfa: Its states and letters, where it is a finite machine.
+        name: The name that :func:`machine` takes, parameters included.
+        automaton: The machine as a series.
+        law: Gives the weight that a word must have.
+        summary: One line that says what the machine computes.
+        dfa: The states and letters, where it is a finite machine.
     """
 
     name: str
@@ -55,7 +54,7 @@ def _finite(name: str, dfa: DFA, law: Law, summary: str) -> NamedMachine:
 
 
 def _moore(name: str, dfa: DFA, values: Sequence[int], law: Law, summary: str) -> NamedMachine:
-    """Every state has a value, and a word has that of the state it leads to."""
+    """Return the machine in which a word has the value of the state that it leads to."""
     plain = from_dfa(dfa, "rational")
     automaton = WeightedAutomaton(plain.initial, plain.matrices, list(values), dfa.alphabet)
     return NamedMachine(name, automaton, law, summary, dfa)
@@ -66,13 +65,13 @@ def _count(word: Sequence[Any], letter: Symbol) -> int:
 
 
 def parity() -> NamedMachine:
-    """Whether the number of ones is odd."""
+    """Return the machine that tells whether the number of ones is odd."""
     dfa = DFA(("0", "1"), np.array([[0, 1], [1, 0]]), 0, frozenset({1}))
     return _finite("parity", dfa, lambda word: _count(word, "1") % 2, "the number of 1s is odd")
 
 
 def counter(modulus: int = 5) -> NamedMachine:
-    """The number of ones modulo k."""
+    """Return the machine that counts the ones modulo k."""
     table = np.array([[state, (state + 1) % modulus] for state in range(modulus)])
     dfa = DFA(("0", "1"), table, 0, frozenset({0}))
     law: Law = lambda word: _count(word, "1") % modulus  # noqa: E731
@@ -80,7 +79,7 @@ def counter(modulus: int = 5) -> NamedMachine:
 
 
 def base_value(base: int = 2) -> NamedMachine:
-    """The value of a numeral, most significant digit first."""
+    """Return the machine of the value of a numeral, most significant digit first."""
     digits = tuple("0123456789abcdefghijklmnopqrstuvwxyz"[:base])
     matrices = [[[1, 0], [digit, base]] for digit in range(base)]
     automaton = WeightedAutomaton([1, 0], matrices, [0, 1], digits)
@@ -89,7 +88,7 @@ def base_value(base: int = 2) -> NamedMachine:
 
 
 def adder(base: int = 2) -> NamedMachine:
-    """The carry of an addition, over pairs of digits, least significant first."""
+    """Return the machine of the carry of an addition, over pairs of digits, least significant first."""
     pairs = tuple((left, right) for left in range(base) for right in range(base))
     table = np.array([[int(sum(pair) + carry >= base) for pair in pairs] for carry in range(2)])
 
@@ -102,7 +101,7 @@ def adder(base: int = 2) -> NamedMachine:
 
 
 def rotation(period: int = 6) -> NamedMachine:
-    """cos(2π n / period): a position as sinusoidal and rotary embeddings see it."""
+    """Return the machine of cos(2π n / period), a position as sinusoidal and rotary embeddings encode it."""
     angle = 2 * math.pi / period
     turn = [[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]]
     automaton = WeightedAutomaton([1, 0], [turn], [1, 0], ("a",), weights="float")
@@ -111,7 +110,7 @@ def rotation(period: int = 6) -> NamedMachine:
 
 
 def flip_flop() -> NamedMachine:
-    """The bit last written: set (s), reset (r), or left alone (i)."""
+    """Return the machine of the bit last written: set (s), reset (r), or left alone (i)."""
     dfa = DFA(("s", "r", "i"), np.array([[1, 0, 0], [1, 0, 1]]), 0, frozenset({1}))
 
     def law(word: Sequence[Any]) -> int:
@@ -121,14 +120,14 @@ def flip_flop() -> NamedMachine:
 
 
 def balance() -> NamedMachine:
-    """#a − #b, which is the height of brackets; zero exactly where they are as many."""
+    """Return the machine of #a − #b, the height of brackets: zero exactly where there are as many."""
     matrices = {"a": [[1, 0], [1, 1]], "b": [[1, 0], [-1, 1]]}
     law: Law = lambda word: _count(word, "a") - _count(word, "b")  # noqa: E731
     return NamedMachine("balance", WeightedAutomaton([1, 0], matrices, [0, 1]), law, "the number of a minus that of b")
 
 
 def a_n_b_n() -> NamedMachine:
-    """Zero exactly on aⁿbⁿ: (#a − #b)² + [not in a*b*]."""
+    """Return the machine of (#a − #b)² + [not in a*b*], which is zero exactly on aⁿbⁿ."""
     height = balance().automaton
     outside = from_dfa(DFA(("a", "b"), np.array([[0, 1], [2, 1], [2, 2]]), 0, frozenset({2})), "rational")
 
@@ -141,7 +140,7 @@ def a_n_b_n() -> NamedMachine:
 
 
 def palindrome_distance() -> NamedMachine:
-    """The value of a word in base 3 minus that of its reverse: zero exactly on palindromes over {a, b}."""
+    """Return the machine of the value in base 3 minus that of the reverse: zero exactly on palindromes over {a, b}."""
     forward = WeightedAutomaton([1, 0], {"a": [[1, 0], [1, 3]], "b": [[1, 0], [2, 3]]}, [0, 1])
     backward = WeightedAutomaton([0, 1], {"a": [[1, 1], [0, 3]], "b": [[1, 2], [0, 3]]}, [1, 0])
 
@@ -155,7 +154,7 @@ def palindrome_distance() -> NamedMachine:
 
 
 def occurrences(factor: str = "aba", alphabet: str = "ab") -> NamedMachine:
-    """How often a factor occurs, overlaps included: the count behind an n-gram model."""
+    """Return the machine that counts how often a factor occurs, overlaps included, as n-gram models do."""
     dim = len(factor) + 1
     matrices = np.zeros((len(alphabet), dim, dim), dtype=int)
     matrices[:, 0, 0] = matrices[:, -1, -1] = 1
@@ -168,20 +167,20 @@ def occurrences(factor: str = "aba", alphabet: str = "ab") -> NamedMachine:
 
 
 def bigram() -> NamedMachine:
-    """A bigram model over a, b: the probability of a word, each letter given the one before."""
+    """Return a bigram model over a and b: the probability of a word, each letter given the one before."""
     first = {"a": Fraction(1, 2), "b": Fraction(1, 4)}
-    given = {"a": {"a": Fraction(1, 4), "b": Fraction(1, 2)}, "b": {"a": Fraction(2, 3), "b": Fraction(1, 6)}}
+    after = {"a": {"a": Fraction(1, 4), "b": Fraction(1, 2)}, "b": {"a": Fraction(2, 3), "b": Fraction(1, 6)}}
     matrices = np.zeros((2, 3, 3), dtype=object)
     for to, letter in enumerate("ab"):
         matrices[to, to + 1, 0] = first[letter]
         for source, before in enumerate("ab"):
-            matrices[to, to + 1, source + 1] = given[before][letter]
-    stops = [Fraction(1) - sum(row.values()) for row in (first, given["a"], given["b"])]
+            matrices[to, to + 1, source + 1] = after[before][letter]
+    stops = [Fraction(1) - sum(row.values()) for row in (first, after["a"], after["b"])]
 
     def law(word: Sequence[Any]) -> Fraction:
         if not word:
             return stops[0]
-        steps = [given[before][letter] for before, letter in pairwise(word)]
+        steps = [after[before][letter] for before, letter in pairwise(word)]
         return math.prod(steps, start=first[word[0]]) * stops["ab".index(word[-1]) + 1]
 
     automaton = WeightedAutomaton([1, 0, 0], matrices, stops, "ab")
@@ -189,7 +188,7 @@ def bigram() -> NamedMachine:
 
 
 def tomita(number: int = 1) -> NamedMachine:
-    """Tomita's seven languages over 0 and 1."""
+    """Return one of Tomita's seven languages over 0 and 1."""
     if number not in _TOMITA:
         raise ValueError(f"number must be one of 1 to 7; got {number!r}")
     table, accepting, law, summary = _TOMITA[number]
@@ -226,28 +225,28 @@ _TOMITA: Final[dict[int, tuple[list[list[int]], set[int], Callable[[str], bool],
 
 
 def cyclic(order: int = 5) -> NamedMachine:
-    """Words in a generator (a) and its inverse (A) that are the identity of Z_n."""
+    """Return the machine of the words in a generator (a) and its inverse (A) that are the identity of Z_n."""
     turn = tuple((i + 1) % order for i in range(order))
     back = tuple((i - 1) % order for i in range(order))
     return _word_problem(f"cyclic:{order}", {"a": turn, "A": back}, f"the word problem of Z_{order}")
 
 
 def symmetric(degree: int = 3) -> NamedMachine:
-    """Words in a transposition (s) and the full cycle (c) that are the identity of S_n."""
+    """Return the machine of the words in a transposition (s) and the full cycle (c) that are the identity of S_n."""
     swap = (1, 0, *range(2, degree))
     cycle = (*range(1, degree), 0)
     return _word_problem(f"symmetric:{degree}", {"s": swap, "c": cycle}, f"the word problem of S_{degree}")
 
 
 def alternating(degree: int = 4) -> NamedMachine:
-    """Words in two even cycles (x, y) that are the identity of A_n."""
+    """Return the machine of the words in two even cycles (x, y) that are the identity of A_n."""
     three = (1, 2, 0, *range(3, degree))
     rest = (*range(1, degree), 0) if degree % 2 else (0, *range(2, degree), 1)
     return _word_problem(f"alternating:{degree}", {"x": three, "y": rest}, f"the word problem of A_{degree}")
 
 
 def _word_problem(name: str, generators: dict[str, Permutation], summary: str) -> NamedMachine:
-    """One state per element of the group that the generators generate; the identity accepts."""
+    """Return a machine with one state per element of the group that the generators generate; the identity accepts."""
     identity: Permutation = tuple(range(len(next(iter(generators.values())))))
     _, rows = explored([identity], lambda element: (composed(element, generator) for generator in generators.values()))
 
@@ -271,7 +270,7 @@ LIBRARY: Final[dict[str, Callable[..., NamedMachine]]] = {
 
 
 def machine(name: str) -> NamedMachine:
-    """A machine by its name, with parameters after a colon: ``"parity"``, ``"counter:7"``, ``"occurrences:abab"``."""
+    """Return a machine by its name, with a parameter after a colon: ``"parity"``, ``"counter:7"``."""
     kind, _, parameter = name.partition(":")
     if kind not in LIBRARY:
         raise ValueError(f"name must begin with one of {', '.join(LIBRARY)}; got {name!r}")
@@ -281,16 +280,15 @@ def machine(name: str) -> NamedMachine:
         return occurrences(parameter, "".join(sorted(set(parameter) | {"a", "b"})))
     if kind in ("parity", "flip_flop", "balance", "a_n_b_n", "palindrome_distance", "bigram"):
         raise ValueError(f"{kind} has no parameter; got {name!r}")
-    lowest, highest = {"base_value": (2, 36), "adder": (2, 36), "symmetric": (2, 6), "alternating": (3, 6)}.get(
-        kind, (1, 1000)
-    )
+    bounds = {"base_value": (2, 36), "adder": (2, 36), "symmetric": (2, 6), "alternating": (3, 6)}
+    lowest, highest = bounds.get(kind, (1, 1000))
     if not parameter.isascii() or not parameter.isdigit() or not lowest <= int(parameter) <= highest:
         raise ValueError(f"{kind} must have an integer from {lowest} to {highest} after the colon; got {name!r}")
     return LIBRARY[kind](int(parameter))
 
 
 def machines() -> tuple[NamedMachine, ...]:
-    """One or more of every kind, small enough to be tried on all words."""
+    """Return one or more machines of every kind, small enough to be tried on all words."""
     chosen = [name for name in LIBRARY if name != "tomita"]
     chosen += [f"tomita:{number}" for number in range(1, 8)]
     chosen += ["counter:2", "counter:6", "base_value:3", "adder:3", "cyclic:6", "symmetric:4", "alternating:5"]

@@ -1,7 +1,8 @@
-"""Linear algebra modulo primes, and back to the rationals: how exact answers come at the speed of machine words."""
+"""Linear algebra modulo primes, and back to the rationals: exact answers by arithmetic on 64-bit integers."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -15,11 +16,8 @@ Residues = npt.NDArray[np.int64]
 
 
 def primes() -> Iterator[int]:
-    """Primes below 2³¹, largest first: products of two residues fit in 64 bits."""
-    place = 0
-    while True:
-        yield _prime(place)
-        place += 1
+    """Return the primes below 2³¹, largest first: products of two residues fit in 64 bits."""
+    return map(_prime, itertools.count())
 
 
 @lru_cache(maxsize=8192)
@@ -31,7 +29,7 @@ def _prime(place: int) -> int:
 
 
 def _is_prime(number: int) -> bool:
-    """Miller–Rabin; these bases decide below 3.2e9."""
+    """Whether a number is prime, by Miller–Rabin; these bases decide below 3.2e9."""
     twos = ((number - 1) & -(number - 1)).bit_length() - 1
     odd = (number - 1) >> twos
     for base in (2, 3, 5, 7):
@@ -48,19 +46,19 @@ def _is_prime(number: int) -> bool:
 
 
 def reduced_residues(integers: Array, prime: int) -> Residues:
-    """Integers of any size modulo a prime."""
+    """Return integers of any size modulo a prime."""
     return np.asarray(integers % prime, dtype=np.int64) if integers.size else np.zeros(integers.shape, dtype=np.int64)
 
 
 def product(left: Residues, right: Residues, prime: int) -> Residues:
-    """Matrix product modulo a prime below 2³¹: the left factor in halves of 16 bits, so that sums do not overflow."""
+    """Return the matrix product modulo a prime below 2³¹; the left factor is split, so that sums do not overflow."""
     high, low = left >> 16, left & 0xFFFF
     out: Residues = ((high @ right % prime << 16) + low @ right) % prime
     return out
 
 
 def solved(columns: Residues, targets: Residues, prime: int) -> Residues | None:
-    """X with ``columns @ X = targets``, given that it exists; None if the columns depend on each other modulo p."""
+    """Return X with ``columns @ X = targets``, which must exist; None if the columns are dependent modulo the prime."""
     rank = columns.shape[1]
     work = np.concatenate((columns, targets), 1)
     for step in range(rank):
@@ -79,7 +77,7 @@ def solved(columns: Residues, targets: Residues, prime: int) -> Residues | None:
 
 
 def combined(residues: Sequence[Residues], moduli: Sequence[int]) -> tuple[Array, int]:
-    """Integers modulo the product of the moduli (Chinese remainders, by halves), and that product."""
+    """Return integers modulo the product of the moduli (Chinese remainders, by halves), and that product."""
     if len(residues) == 1:
         return residues[0].astype(object), moduli[0]
     half = len(residues) // 2
@@ -88,11 +86,11 @@ def combined(residues: Sequence[Residues], moduli: Sequence[int]) -> tuple[Array
 
 
 def reconstructed(integers: Array, modulus: int) -> tuple[Array, int] | None:
-    """Numerators and one common denominator with ``numerator ≡ integer · denominator``, small enough to be unique."""
+    """Return numerators and one denominator with ``numerator ≡ integer · denominator``, small enough to be unique."""
     bound = math.isqrt(modulus // 2)
     denominator = 1
-    out = np.empty(integers.shape, dtype=object)
-    flat, found = integers.reshape(-1), out.reshape(-1)
+    numerators = np.empty(integers.shape, dtype=object)
+    flat, out = integers.reshape(-1), numerators.reshape(-1)
     place = 0
     while place < len(flat):
         value = _centred(flat[place] * denominator % modulus, modulus)
@@ -100,14 +98,14 @@ def reconstructed(integers: Array, modulus: int) -> tuple[Array, int] | None:
             more = _denominator(int(value) % modulus, modulus, bound)
             if more is None or denominator * more > bound:
                 return None
-            found[:place] *= more
+            out[:place] *= more
             denominator *= more
             continue
-        found[place] = value
+        out[place] = value
         place += 1
-    if any(abs(value) > bound for value in found):
+    if any(abs(value) > bound for value in out):
         return None
-    return out, denominator
+    return numerators, denominator
 
 
 def _centred(value: int, modulus: int) -> int:
@@ -115,7 +113,7 @@ def _centred(value: int, modulus: int) -> int:
 
 
 def _denominator(value: int, modulus: int, bound: int) -> int | None:
-    """The denominator of the fraction with numerator and denominator up to ``bound`` that is ``value``, if any."""
+    """Return the denominator of the fraction of numbers up to ``bound`` that is ``value``; None if there is none."""
     (r0, t0), (r1, t1) = (modulus, 0), (value, 1)
     while r1 > bound:
         quotient = r0 // r1

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from transductor.automata.finite_automata import DFA
 from transductor.automata.graphs import Integers, breadth_first, explored
@@ -15,7 +14,7 @@ from transductor.automata.graphs import Integers, breadth_first, explored
 if TYPE_CHECKING:
     from torch import Tensor
 
-# A position without a label; the value that cross entropy skips unless told otherwise.
+# The label of a position without one; cross entropy skips this value by default.
 IGNORED: Final = -100
 
 _State = TypeVar("_State", bound=Hashable)
@@ -32,8 +31,8 @@ class MooreMachine:
         start: The state before the first letter; its label is never shown.
     """
 
-    transitions: NDArray[np.int64]
-    outputs: NDArray[np.int64]
+    transitions: Integers
+    outputs: Integers
     start: int = 0
 
     def __post_init__(self) -> None:
@@ -55,13 +54,13 @@ class MooreMachine:
     def explored(
         cls, start: _State, letters: int, step: Callable[[_State, int], _State], label: Callable[[_State], int]
     ) -> MooreMachine:
-        """The machine of every state reachable from ``start``, given how one letter moves a state of any kind."""
+        """Return the machine of every state reachable from ``start``; a state may be any hashable value."""
         states, rows = explored([start], lambda state: (step(state, letter) for letter in range(letters)))
         return cls(np.array(rows), np.array([label(state) for state in states]))
 
     @classmethod
     def from_dfa(cls, dfa: DFA) -> MooreMachine:
-        """Label one where ``dfa`` accepts and zero elsewhere; letters are numbered as in its alphabet."""
+        """Return the machine with label one where ``dfa`` accepts and zero elsewhere; letters are numbered as there."""
         accepts = np.isin(np.arange(dfa.states), list(dfa.accepting))
         return cls(dfa.transitions, accepts.astype(np.int64), dfa.start)
 
@@ -76,7 +75,7 @@ class MooreMachine:
         return int(self.transitions.shape[1])
 
     def labels(self, tokens: Tensor) -> Tensor:
-        """The label after every letter of ``tokens`` ``(B, T)``, int64 of the same shape."""
+        """Return the label after every letter of ``tokens`` ``(B, T)``, int64 of the same shape."""
         import torch
 
         letters_TB = np.ascontiguousarray(tokens.cpu().numpy().T)
@@ -88,17 +87,17 @@ class MooreMachine:
         return torch.from_numpy(np.ascontiguousarray(self.outputs[states_TB].T))
 
     def minimised(self) -> MooreMachine:
-        """The smallest machine with the same label for every word but the empty one, which has none.
+        """Return the smallest machine with the same label for every word but the empty one, which has none.
 
         ``IGNORED`` counts as a label of its own.  States are numbered breadth-first; the start is state 0.
         """
         kept = self.representative_states()
         return MooreMachine(self._equivalence_classes()[self.transitions[kept]], self.outputs[kept])
 
-    def representative_states(self) -> NDArray[np.int64]:
-        """For every state of :meth:`minimised` the first state of this machine, breadth-first, that it stands for.
+    def representative_states(self) -> Integers:
+        """Return for every state of :meth:`minimised` the first state, breadth-first, that it stands for.
 
-        A start that is never returned to is the last choice: its label is never shown.
+        A start that is never returned to is the last choice: no word ends there, so its label means nothing.
         """
         states, table = self._reached()
         if not (table == 0).any():
@@ -106,10 +105,10 @@ class MooreMachine:
         _, first = np.unique(self._equivalence_classes()[states], return_index=True)
         return states[first]
 
-    def _equivalence_classes(self) -> NDArray[np.int64]:
-        """For every state, ``(states,)``, its number in :meth:`minimised`; −1 where no word leads.
+    def _equivalence_classes(self) -> Integers:
+        """Return for every state, ``(states,)``, its number in :meth:`minimised`; −1 where no word leads.
 
-        Moore's refinement.  A start that is never returned to joins any state with its successors.
+        This is Moore's refinement.  A start that is never returned to joins any state with its successors.
         """
         states, table = self._reached()
         classes = np.unique(self.outputs[states], return_inverse=True)[1]
@@ -124,12 +123,12 @@ class MooreMachine:
         _, first = np.unique(classes, return_index=True)
         number = np.empty(count, dtype=np.int64)
         number[classes[np.sort(first)]] = np.arange(len(first))
-        found = np.full(self.states, -1, dtype=np.int64)
-        found[states] = number[classes]
-        return found
+        class_of = np.full(self.states, -1, dtype=np.int64)
+        class_of[states] = number[classes]
+        return class_of
 
     def separating_word(self, other: MooreMachine, *, skip_ignored: bool = False) -> tuple[int, ...] | None:
-        """A shortest word that the two machines label differently, the first of these; ``None`` if there is none.
+        """Return the first shortest word that the two machines label differently; ``None`` if there is none.
 
         Every pair of states that a word leads to is looked at, so ``None`` holds for words of all lengths.
 
@@ -158,7 +157,7 @@ class MooreMachine:
                 return self._word_into(int(frontier[differs][0]), start, edge_into)
         return None
 
-    def _word_into(self, pair: int, start: int, edge_into: NDArray[np.int64]) -> tuple[int, ...]:
+    def _word_into(self, pair: int, start: int, edge_into: Integers) -> tuple[int, ...]:
         word: list[int] = []
         while pair != start or not word:  # a word may come back to the start and be wrong there
             pair, letter = divmod(int(edge_into[pair]), self.letters)
@@ -170,6 +169,6 @@ class MooreMachine:
         return breadth_first(self.start, lambda states: self.transitions[states], self.states)
 
     def recognising(self, label: int) -> DFA:
-        """The automaton of the words that have ``label``, over the letters ``0 … letters − 1``."""
+        """Return the automaton of the words that have ``label``, over the letters ``0 … letters − 1``."""
         accepting = np.flatnonzero(self.outputs == label).tolist()
         return DFA(tuple(range(self.letters)), self.transitions, self.start, frozenset(accepting))

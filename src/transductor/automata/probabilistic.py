@@ -1,4 +1,4 @@
-"""Automata that are distributions over strings: drawn at random, sampled from, and measured by perplexity."""
+"""Automata that are distributions over strings: random ones, samples of them, and how well they predict strings."""
 
 from __future__ import annotations
 
@@ -6,25 +6,21 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import Array
-from transductor.automata.words import Symbol, Word
+from transductor.automata.words import Symbol, Word, numbered
 
 _ROUNDS = 1000
 
 
 def random_probabilistic(
-    states: int,
-    alphabet: Iterable[Symbol],
-    seed: int,
-    *,
-    stopping: float = 0.15,
-    concentration: float = 0.1,
+    states: int, alphabet: Iterable[Symbol], seed: int, *, stopping: float = 0.15, concentration: float = 0.1
 ) -> WeightedAutomaton:
-    """A probabilistic automaton drawn at random: its series is a distribution over strings.
+    """Return a probabilistic automaton drawn at random: its series is a distribution over strings.
 
     Args:
         states: Number of states, at least 1.
@@ -32,8 +28,8 @@ def random_probabilistic(
         seed: The same seed gives the same automaton.
         stopping: Mean probability of stopping in a state, below 2/3; each state's lies within half of it on either
             side, so strings have a mean length of about ``1 / stopping``.
-        concentration: Of the Dirichlet distribution that shares out the rest among (letter, next state): small is
-            nearly deterministic, large is nearly uniform.
+        concentration: Parameter of the Dirichlet distribution that shares out the rest among (letter, next state):
+            small is nearly deterministic, large is nearly uniform.
     """
     letters = tuple(alphabet)
     if states < 1:
@@ -77,7 +73,7 @@ def is_probabilistic(automaton: WeightedAutomaton, *, tolerance: float = 1e-9) -
 
 
 def sampled(automaton: WeightedAutomaton, count: int, seed: int, *, max_length: int = 1000) -> list[tuple[Symbol, ...]]:
-    """Independent strings drawn from a probabilistic automaton.
+    """Return independent strings drawn from a probabilistic automaton.
 
     A string that is not over after ``max_length`` letters is drawn again: the distribution is the automaton's, given
     that the length is at most ``max_length``.
@@ -106,7 +102,7 @@ def sampled(automaton: WeightedAutomaton, count: int, seed: int, *, max_length: 
 def _drawn(
     machine: WeightedAutomaton, starts: Array, choices: Array, count: int, random: np.random.Generator, max_length: int
 ) -> list[tuple[Symbol, ...]]:
-    """Up to ``count`` strings, those that ended in time; all advance together, one letter a step."""
+    """Return the strings that ended in time, at most ``count``; all advance together, one letter a step."""
     states = _places(np.broadcast_to(starts, (count, len(starts))), random)
     letters: list[list[Symbol]] = [[] for _ in range(count)]
     running = np.arange(count)
@@ -124,28 +120,28 @@ def _drawn(
 
 
 def _places(cumulative: Array, random: np.random.Generator) -> Array:
-    """For each row of cumulative probabilities ``(N, K)``, a column drawn with its probability ``(N)``."""
+    """Draw a column ``(N)`` for each row of cumulative probabilities ``(N, K)``."""
     thresholds = random.random(len(cumulative)) * cumulative[:, -1]
     return np.asarray((cumulative <= thresholds[:, None]).sum(axis=1))
 
 
 def log_likelihood(automaton: WeightedAutomaton, strings: Sequence[Word]) -> float:
-    """The sum over the strings of log ``automaton(string)``; ``-inf`` when one of the values is not positive.
+    """Return the sum over the strings of log ``automaton(string)``; ``-inf`` when one of the values is not positive.
 
     States are rescaled at every letter, so long strings do not underflow.
     """
     machine = _numeric(automaton)
     total = 0.0
-    for ended, _ in _running(machine, strings):
-        values = ended.states @ machine.final
+    for read in _running(machine, strings):
+        values = read.ended_states @ machine.final
         if (values <= 0).any():
             return -math.inf
-        total += float((np.log(values) + ended.logs).sum())
+        total += float((np.log(values) + read.ended_logs).sum())
     return total
 
 
 def perplexity(automaton: WeightedAutomaton, strings: Sequence[Word]) -> float:
-    """Perplexity per symbol, the end of a string counted as one.
+    """Return the perplexity per symbol, where the end of a string counts as one.
 
     ``exp(−Σ_w log automaton(w) / Σ_w (|w| + 1))``: the number of equally likely next symbols that would be as hard to
     guess.  ``inf`` when a string has no positive value: see :func:`smoothed`.
@@ -154,19 +150,19 @@ def perplexity(automaton: WeightedAutomaton, strings: Sequence[Word]) -> float:
 
 
 def unigram(alphabet: Sequence[Symbol], strings: Sequence[Word]) -> Array:
-    """Relative frequencies ``(V + 1)`` of the letters and, last, of the end of a string; each is counted once more."""
-    places = {letter: place for place, letter in enumerate(alphabet)}
-    counts = np.ones(len(places) + 1)
+    """Return the frequencies ``(V + 1)`` of letters and, last, of ends of strings; each count is raised by one."""
+    numbers = numbered(alphabet)
+    counts = np.ones(len(numbers) + 1)
     counts[-1] += len(strings)
     for string in strings:
         for letter in string:
-            counts[places[letter]] += 1
+            counts[numbers[letter]] += 1
     return np.asarray(counts / counts.sum())
 
 
 @dataclass(frozen=True, eq=False)
 class SmoothedModel:
-    """A next-symbol model read off a machine whose values need not be probabilities; see :func:`smoothed`.
+    """A next-symbol model made from a machine whose values need not be probabilities; see :func:`smoothed`.
 
     Args:
         automaton: The machine, in float64.
@@ -181,32 +177,32 @@ class SmoothedModel:
     outputs: Array
 
     def next_symbol(self, prefix: Word) -> Array:
-        """Probabilities ``(V + 1)`` of the letters after ``prefix`` and, last, of the end of the string."""
+        """Return the probabilities ``(V + 1)`` of the letters after ``prefix`` and, last, of the end of the string."""
         state = self.automaton.initial
         for letter in self.automaton.indices(prefix):
             state = _rescaled(self.automaton.matrices[letter] @ state)[0]
         return np.asarray(self._predicted(state[None, :])[0])
 
     def __call__(self, word: Word) -> float:
-        """The probability of a string; over all strings these sum to 1 when strings end with probability 1."""
+        """Return the probability of a string; over all strings these sum to 1 when strings end with probability 1."""
         return math.exp(self.log_likelihood([word]))
 
     def log_likelihood(self, strings: Sequence[Word]) -> float:
-        """The sum over the strings of the log of their probabilities: finite when ``weight`` is positive."""
+        """Return the sum over the strings of the log of their probabilities: finite when ``weight`` is positive."""
         total = 0.0
         with np.errstate(divide="ignore"):
-            for ended, going in _running(self.automaton, strings):
-                total += float(np.log(self._predicted(ended.states)[:, -1]).sum())
-                predicted = self._predicted(going.states)
-                total += float(np.log(predicted[np.arange(len(predicted)), going.letters]).sum())
+            for read in _running(self.automaton, strings):
+                total += float(np.log(self._predicted(read.ended_states)[:, -1]).sum())
+                predicted = self._predicted(read.states)
+                total += float(np.log(predicted[np.arange(len(predicted)), read.letters]).sum())
         return total
 
     def perplexity(self, strings: Sequence[Word]) -> float:
-        """Perplexity per symbol, ends included, as in :func:`perplexity`."""
+        """Return the perplexity per symbol, ends included, as :func:`perplexity` does."""
         return _perplexity(self.log_likelihood(strings), strings)
 
     def _predicted(self, states: Array) -> Array:
-        """From states ``(N, D)`` to probabilities ``(N, V + 1)``."""
+        """Return the probabilities ``(N, V + 1)`` in states ``(N, D)``."""
         clipped = np.maximum(states @ self.outputs.T, 0.0)
         totals = clipped.sum(axis=1, keepdims=True)
         lost = totals[:, 0] <= 0
@@ -218,7 +214,7 @@ class SmoothedModel:
 def smoothed(
     automaton: WeightedAutomaton, *, weight: float = 0.01, background: Sequence[float] | Array | None = None
 ) -> SmoothedModel:
-    """A proper next-symbol model of a machine that was learned, whose values may be negative or not sum to 1.
+    """Return a proper next-symbol model of a machine that was learned, whose values may be negative or not sum to 1.
 
     With M = Σ_a M_a, the weight of all the strings that begin with w is ``final · (I − M)⁻¹ · state(w)``.  So after w
     the machine gives letter a the weight ``final · (I − M)⁻¹ · M_a · state(w)`` and the end ``final · state(w)``.
@@ -229,7 +225,7 @@ def smoothed(
     Args:
         automaton: Weights must be numbers: ``"float"`` or ``"rational"``.
         weight: Between 0 and 1; perplexity is finite when it is positive.
-        background: Probabilities ``(V + 1)`` of the letters and, last, of the end; uniform unless given
+        background: Probabilities ``(V + 1)`` of the letters and, last, of the end; uniform by default
             (:func:`unigram` counts one from a sample).
     """
     machine = _numeric(automaton)
@@ -238,9 +234,7 @@ def smoothed(
     size = len(machine.alphabet) + 1
     shares = np.full(size, 1 / size) if background is None else np.array(background, dtype=np.float64)
     if shares.shape != (size,) or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-6:
-        raise ValueError(
-            f"background must be {size} positive numbers that sum to 1, the end's last; got {background!r}"
-        )
+        raise ValueError(f"background must be {size} positive numbers that sum to 1; got {background!r}")
     step = np.eye(machine.dim) - machine.matrices.sum(axis=0)
     try:
         onward = np.linalg.solve(step.T, machine.final)
@@ -250,24 +244,20 @@ def smoothed(
     return SmoothedModel(machine, float(weight), shares, outputs)
 
 
-@dataclass(frozen=True)
-class _Ended:
-    """Strings that are over: their rescaled states ``(N, D)`` and the logs ``(N)`` of what they were divided by."""
+class _Running(NamedTuple):
+    """Strings read up to one length: those that end there, and those that go on.
 
-    states: Array
-    logs: Array
+    States are rescaled; the log of what the state of an ended string was divided by is kept.
+    """
 
-
-@dataclass(frozen=True)
-class _Going:
-    """Strings that go on: their rescaled states ``(N, D)`` and the letters ``(N)`` that come next."""
-
-    states: Array
-    letters: Array
+    ended_states: Array  # (N, D)
+    ended_logs: Array  # (N)
+    states: Array  # (M, D)
+    letters: Array  # (M), those that come next
 
 
-def _running(machine: WeightedAutomaton, strings: Sequence[Word]) -> Iterator[tuple[_Ended, _Going]]:
-    """All strings read together: at every length, those that end there and those that go on."""
+def _running(machine: WeightedAutomaton, strings: Sequence[Word]) -> Iterator[_Running]:
+    """Read all strings together, one letter a step."""
     order = sorted((np.array(machine.indices(string), dtype=np.int64) for string in strings), key=len)
     lengths = np.array([len(letters) for letters in order], dtype=np.int64)
     states = np.tile(machine.initial, (len(order), 1))
@@ -276,10 +266,10 @@ def _running(machine: WeightedAutomaton, strings: Sequence[Word]) -> Iterator[tu
         if not order:
             return
         over = int(np.searchsorted(lengths, length, side="right"))
-        ended = _Ended(states[:over], logs[:over])
+        ended_states, ended_logs = states[:over], logs[:over]
         order, lengths, states, logs = order[over:], lengths[over:], states[over:], logs[over:]
         letters = np.array([string[length] for string in order], dtype=np.int64)
-        yield ended, _Going(states, letters)
+        yield _Running(ended_states, ended_logs, states, letters)
         moved = np.empty_like(states)
         for letter in np.unique(letters):
             chosen = letters == letter
@@ -289,7 +279,7 @@ def _running(machine: WeightedAutomaton, strings: Sequence[Word]) -> Iterator[tu
 
 
 def _rescaled(states: Array) -> tuple[Array, Array]:
-    """States ``(..., D)`` divided by their largest entry, and that entry; zero states stay as they are."""
+    """Return states ``(..., D)`` divided by their largest entry, and that entry; zero states stay as they are."""
     scales = np.abs(states).max(axis=-1, initial=0.0)
     scales = np.where(scales > 0, scales, 1.0)
     return np.asarray(states / scales[..., None]), np.asarray(scales)

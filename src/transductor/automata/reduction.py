@@ -109,9 +109,7 @@ def equivalent(a: WeightedAutomaton, b: WeightedAutomaton, *, tolerance: float =
     if names == {"boolean"}:
         return _equivalent_languages(a, b)
     if not names <= {"rational", "float", "boolean"}:
-        raise ValueError(
-            f"equivalence is decided for 'rational', 'float' and 'boolean' weights; got {' and '.join(sorted(names))}"
-        )
+        raise ValueError(f"equivalence needs weights 'rational', 'float' or 'boolean'; got {', '.join(sorted(names))}")
     shared = "float" if "float" in names else "rational"
     a, b = a.over(shared), b.over(shared)
     return _equivalent_floats(a, b, tolerance) if shared == "float" else _equivalent_rationals(a, b)

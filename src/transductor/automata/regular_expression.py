@@ -1,7 +1,7 @@
 """Regular expressions to automata: Python's own syntax, and the language of ``re.fullmatch``.
 
-Python's parser reads the pattern and Python's matcher says which single characters a class matches, so neither is told
-twice; only the automaton is built here.
+Python's parser reads the pattern and Python's matcher says which single characters a class matches; only the automaton
+is built here.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from transductor.automata.finite_algebra import inverse_image, minimised
 from transductor.automata.finite_automata import DFA, NFA, determinised
+from transductor.automata.graphs import explored
 
 _parser: Any = importlib.import_module("re._parser")
 _compiler: Any = importlib.import_module("re._compiler")
@@ -40,11 +41,11 @@ _REFUSED = {
 
 
 class RegexNotRegular(ValueError):
-    """The pattern uses a construct that is outside regular expressions proper, and is refused by name."""
+    """The pattern uses a construct that is outside regular expressions proper, and is refused."""
 
 
 def regex(pattern: str, alphabet: Sequence[str] | None = None, flags: int = 0) -> DFA:
-    r"""The minimal automaton of the words over ``alphabet`` for which ``re.fullmatch(pattern, word, flags)`` holds.
+    r"""Return the minimal automaton of the words over ``alphabet`` that ``re.fullmatch(pattern, word, flags)`` matches.
 
     All of Python's syntax is understood except look-around, back-references, conditionals, ``\b``, ``\B``, atomic
     groups and possessive quantifiers, which raise :class:`RegexNotRegular`.
@@ -77,7 +78,7 @@ def regex(pattern: str, alphabet: Sequence[str] | None = None, flags: int = 0) -
 
 @dataclass
 class _Graph:
-    """States, and between them edges that read a character of a set or pass for free, perhaps under an anchor."""
+    """States, and edges between them that read a character of a set or pass for free, perhaps under an anchor."""
 
     pattern: str
     symbols: tuple[str, ...]
@@ -88,20 +89,18 @@ class _Graph:
 
     def new_state(self) -> int:
         if self.states >= POSITION_LIMIT:
-            raise ValueError(
-                f"pattern must need at most {POSITION_LIMIT} positions, repeats written out; it needs more"
-            )
+            raise ValueError(f"pattern must need at most {POSITION_LIMIT} positions with repeats written out")
         self.states += 1
         return self.states - 1
 
     def sequence(self, items: Iterable[Any], flags: int, start: int) -> int:
-        """Append ``items`` after the state ``start``; the state behind them."""
+        """Append ``items`` after the state ``start`` and return the state behind them."""
         for node in items:
             start = self.node(node, flags, start)
         return start
 
     def node(self, node: tuple[Any, Any], flags: int, start: int) -> int:
-        """Append one node of Python's syntax tree."""
+        """Append one node of Python's syntax tree and return the state behind it."""
         name, argument = node[0].name, node[1]
         match name:
             case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":
@@ -131,7 +130,7 @@ class _Graph:
                 raise self.refusal(name)
 
     def repeat(self, least: int, most: int, body: Iterable[Any], flags: int, start: int) -> int:
-        """``body`` from ``least`` to ``most`` times."""
+        """Append ``body`` from ``least`` to ``most`` times."""
         for _ in range(least):
             start = self.sequence(body, flags, start)
         if most == _constants.MAXREPEAT:
@@ -146,7 +145,7 @@ class _Graph:
         return end
 
     def anchor(self, name: str, flags: int, start: int) -> int:
-        """An edge that only passes where the anchor ``name`` holds."""
+        """Append an edge that only passes where the anchor ``name`` holds."""
         if name in _REFUSED:
             raise self.refusal(name)
         if name in ("AT_BEGINNING", "AT_END") and flags & re.MULTILINE:
@@ -156,7 +155,7 @@ class _Graph:
         return end
 
     def matched(self, node: tuple[Any, Any], flags: int) -> frozenset[str]:
-        """The symbols that a node for one character matches, in the words of Python's matcher."""
+        """Return the symbols that a node for one character matches, as Python's matcher decides."""
         key = (repr(node), flags)
         if key not in self._matched:
             state = _parser.State()
@@ -166,13 +165,12 @@ class _Graph:
         return self._matched[key]
 
     def refusal(self, construct: str) -> RegexNotRegular:
-        """The error that names a construct and where it first stands."""
+        """Return the error that names a construct and where it first stands."""
         if construct not in _REFUSED:
             return RegexNotRegular(f"pattern has {construct}, which is not understood")
         named, tokens = _REFUSED[construct]
-        return RegexNotRegular(
-            f"pattern has {named} at position {_first_place(self.pattern, tokens)}, which is refused"
-        )
+        place = _first_place(self.pattern, tokens)
+        return RegexNotRegular(f"pattern has {named} at position {place}, which is refused")
 
 
 def _combined(flags: int, added: int, removed: int) -> int:
@@ -183,7 +181,7 @@ def _combined(flags: int, added: int, removed: int) -> int:
 
 
 def _letter_classes(graph: _Graph, symbols: tuple[str, ...]) -> dict[str, int]:
-    """Number the symbols such that those which no edge tells apart share a number."""
+    """Number the letters so that those which no edge tells apart share a number."""
     sets = list({matched for _, matched, _ in graph.reads})
     numbers: dict[tuple[bool, ...], int] = {}
     # A newline is always its own letter: anchors look at it.
@@ -196,27 +194,16 @@ def _letter_classes(graph: _Graph, symbols: tuple[str, ...]) -> dict[str, int]:
 _START, _LINE, _INSIDE = "start", "line", "inside"
 _ANYTHING, _NEWLINE, _LAST_NEWLINE, _NOTHING = "anything", "newline", "last newline", "nothing"
 _AFTER_READING = {_NEWLINE: _ANYTHING, _LAST_NEWLINE: _NOTHING}
-_PROMISES_AT_END: dict[
-    str, dict[str, tuple[str, ...]]
-] = {  # anchor: promise so far → promises with which the anchor holds
+_SETTLED = {_LAST_NEWLINE: (_LAST_NEWLINE,), _NOTHING: (_NOTHING,)}
+_PROMISES_AT_END: dict[str, dict[str, tuple[str, ...]]] = {  # anchor → promise so far → promises with which it holds
     "AT_END_STRING": {_ANYTHING: (_NOTHING,), _NOTHING: (_NOTHING,)},
-    "AT_END": {
-        _ANYTHING: (_NOTHING, _LAST_NEWLINE),
-        _NEWLINE: (_LAST_NEWLINE,),
-        _LAST_NEWLINE: (_LAST_NEWLINE,),
-        _NOTHING: (_NOTHING,),
-    },
-    "AT_END_LINE": {
-        _ANYTHING: (_NOTHING, _NEWLINE),
-        _NEWLINE: (_NEWLINE,),
-        _LAST_NEWLINE: (_LAST_NEWLINE,),
-        _NOTHING: (_NOTHING,),
-    },
+    "AT_END": {_ANYTHING: (_NOTHING, _LAST_NEWLINE), _NEWLINE: (_LAST_NEWLINE,), **_SETTLED},
+    "AT_END_LINE": {_ANYTHING: (_NOTHING, _NEWLINE), _NEWLINE: (_NEWLINE,), **_SETTLED},
 }
 
 
 def _promises(anchor: str | None, before: str, promise: str) -> tuple[str, ...]:
-    """The promises with which a run may pass an edge under ``anchor``; none if it may not."""
+    """Return the promises with which a run may pass an edge under ``anchor``; none if it may not."""
     if anchor is None:
         return (promise,)
     if anchor in ("AT_BEGINNING", "AT_BEGINNING_STRING"):
@@ -227,7 +214,7 @@ def _promises(anchor: str | None, before: str, promise: str) -> tuple[str, ...]:
 
 
 def _in_context(graph: _Graph, end: int, class_of_symbol: dict[str, int]) -> NFA:
-    """The automaton over classes of letters whose states know where in the word they stand."""
+    """Yield the automaton over classes of letters whose states know where in the word they stand."""
     anchored = any(anchor for _, anchor, _ in graph.passes)
     newline = class_of_symbol.get("\n")
     readable: dict[int, list[tuple[set[int], int]]] = {}
@@ -248,20 +235,17 @@ def _in_context(graph: _Graph, end: int, class_of_symbol: dict[str, int]) -> NFA
                 context = (_LINE if letter == newline else _INSIDE) if anchored else before
                 yield letter, (target, context, _AFTER_READING.get(promise, promise))
 
-    numbers = {(0, _START, _ANYTHING): 0}
-    nodes = list(numbers)
-    edges: set[tuple[int, int | None, int]] = set()
-    for node in nodes:  # grows while it is read
-        for letter, successor in following(*node):
-            if successor not in numbers:
-                numbers[successor] = len(nodes)
-                nodes.append(successor)
-            edges.add((numbers[node], letter, numbers[successor]))
+    nodes, rows = explored([(0, _START, _ANYTHING)], lambda node: (successor for _, successor in following(*node)))
+    edges = frozenset(
+        (number, letter, target)
+        for number, (node, row) in enumerate(zip(nodes, rows, strict=True))
+        for (letter, _), target in zip(following(*node), row, strict=True)
+    )
     accepting = frozenset(
-        number for (state, _, promise), number in numbers.items() if state == end and promise in (_ANYTHING, _NOTHING)
+        number for number, (state, _, promise) in enumerate(nodes) if state == end and promise in (_ANYTHING, _NOTHING)
     )
     letters = tuple(dict.fromkeys(class_of_symbol.values()))
-    return NFA(letters, len(nodes), frozenset(edges), frozenset({0}), accepting)
+    return NFA(letters, len(nodes), edges, frozenset({0}), accepting)
 
 
 def _checked(alphabet: Sequence[str]) -> tuple[str, ...]:
@@ -272,29 +256,30 @@ def _checked(alphabet: Sequence[str]) -> tuple[str, ...]:
 
 
 def _default_alphabet(tree: Any) -> tuple[str, ...]:
-    found: set[str] = set()
+    letters: set[str] = set()
     flags, more = tree.state.flags, False
     for name, argument in _nodes(tree):
         if name in ("LITERAL", "NOT_LITERAL"):
-            found.add(chr(argument))
+            letters.add(chr(argument))
         elif name == "RANGE":
             if argument[1] - argument[0] >= DEFAULT_ALPHABET_LIMIT:
                 raise ValueError(f"alphabet must be given where a range spans over {DEFAULT_ALPHABET_LIMIT} characters")
-            found.update(map(chr, range(argument[0], argument[1] + 1)))
+            letters.update(map(chr, range(argument[0], argument[1] + 1)))
         elif name == "CATEGORY":
-            found.update(_CATEGORIES[argument.name.split("_")[-1]])
+            letters.update(_CATEGORIES[argument.name.split("_")[-1]])
         elif name == "SUBPATTERN":
             flags |= argument[1]
         more |= name in ("NOT_LITERAL", "ANY", "NEGATE") or (name == "CATEGORY" and "_NOT_" in argument.name)
     if flags & re.IGNORECASE:
-        found |= {cased for symbol in found for cased in (symbol.lower(), symbol.upper()) if len(cased) == 1}
+        letters |= {cased for symbol in letters for cased in (symbol.lower(), symbol.upper()) if len(cased) == 1}
     if more:
-        found.add(next(symbol for symbol in chain("#~@%&;", map(chr, range(0x2500, 0x110000))) if symbol not in found))
-    return tuple(sorted(found))
+        candidates = chain("#~@%&;", map(chr, range(0x2500, 0x110000)))
+        letters.add(next(symbol for symbol in candidates if symbol not in letters))
+    return tuple(sorted(letters))
 
 
 def _nodes(part: Any) -> Iterator[tuple[str, Any]]:
-    """All nodes of a syntax tree by name, those inside classes too."""
+    """Yield all nodes of a syntax tree by name, those inside classes too."""
     part = getattr(part, "data", part)
     if isinstance(part, tuple) and part and hasattr(part[0], "name"):
         yield part[0].name, part[1]
@@ -305,7 +290,7 @@ def _nodes(part: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _first_place(pattern: str, tokens: tuple[str, ...]) -> int:
-    """Where a token first stands outside classes, escapes and comments: the tree does not keep positions."""
+    """Return where a token first stands outside classes, escapes and comments: the tree does not keep positions."""
     skipped = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?#[^)]*\)|.", re.DOTALL)
     position = 0
     while position < len(pattern) and not pattern.startswith(tokens, position):

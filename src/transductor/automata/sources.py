@@ -1,4 +1,4 @@
-"""Automata from one line of text, as a person writes on a shell: a file, a named machine, an expression."""
+"""Automata from one line of text, as written on a command line: a file, a named machine or an expression."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from transductor.automata.boolean import as_dfa, from_dfa
 from transductor.automata.finite_automata import DFA
 from transductor.automata.formats import read
+from transductor.automata.labelled_series import labels_of_series
 from transductor.automata.library import LIBRARY, machine
 from transductor.automata.logic.second_order import mso
 from transductor.automata.logic.weighted import weighted_mso
@@ -19,12 +20,12 @@ SOURCES = "a file, regex:PATTERN, mso:FORMULA, wmso:FORMULA, or a named machine 
 
 
 def automaton_from(source: str, alphabet: Sequence[str] | None = None, **options: Any) -> WeightedAutomaton:
-    """The automaton that ``source`` names.
+    """Return the automaton that ``source`` names.
 
     Args:
         source: A path; ``regex:(ab)*``; ``mso:exists x. a(x)``; ``wmso:sum x. [a(x)]``; or a name of
             :mod:`transductor.automata.library`.
-        alphabet: The letters of an expression.  Needed by logic; a regular expression has those it mentions.
+        alphabet: The letters of an expression.  Logic needs them; a regular expression has those that it mentions.
         options: Passed to the reader of a file, such as ``weights=`` for AT&T text.
 
     Raises:
@@ -45,24 +46,14 @@ def automaton_from(source: str, alphabet: Sequence[str] | None = None, **options
 
 
 def language_of(automaton: WeightedAutomaton) -> DFA:
-    """The language of an automaton whose weights are truth values or the numbers 0 and 1, as a minimal DFA.
+    """Return the language of an automaton whose weights are truth values or the numbers 0 and 1, as a minimal DFA.
 
-    A named machine with other values, such as a counter's residues, is taken as the language of its zeros: the words
-    that lead back.
+    Of a machine with other values, such as a counter's residues, it is the language of the words of value 0.
     """
     if automaton.weights.name == "boolean":
         return as_dfa(automaton)
-    deterministic = all(
-        set(matrix[:, state]) <= {0, 1} and sum(matrix[:, state]) <= 1
-        for matrix in automaton.matrices
-        for state in range(automaton.dim)
-    )
-    if not deterministic or not set(automaton.initial) <= {0, 1} or sum(automaton.initial) != 1:
-        raise ValueError(
-            "automaton must be a finite machine: one initial state, and one step for each state and letter"
-        )
-    values = set(automaton.final)
-    final = automaton.final == 1 if values <= {0, 1} else automaton.final == 0
-    return as_dfa(
-        WeightedAutomaton(automaton.initial, automaton.matrices, final, automaton.alphabet, weights="boolean")
-    )
+    is_accepting = automaton.final == (1 if set(automaton.final) <= {0, 1} else 0)
+    parts = automaton.initial, automaton.matrices, is_accepting, automaton.alphabet
+    if not automaton.weights.field or labels_of_series(WeightedAutomaton(*parts)) is None:
+        raise ValueError("automaton must be a finite machine: one initial state, one step for each state and letter")
+    return as_dfa(WeightedAutomaton(*parts, weights="boolean"))

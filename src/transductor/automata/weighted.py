@@ -1,4 +1,4 @@
-"""A weighted automaton as a value."""
+"""Weighted automata as values: what they are, and the weight that they give to a word."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from transductor.automata.words import Symbol, Word, listed, numbered, spelled
 
 
 class WeightedAutomaton:
-    """The series ``word ↦ final · M_{w_n} ⋯ M_{w_1} · initial``: an immutable value.
+    """An immutable value that is the series ``word ↦ final · M_{w_n} ⋯ M_{w_1} · initial``.
 
     States are columns: ``matrices[letter][to, from]``.  Formats that write rows are transposed where they are read.
 
@@ -88,7 +88,7 @@ class WeightedAutomaton:
         return len(self.initial)
 
     def letter_index(self, letter: Symbol) -> int:
-        """The place of a letter in the alphabet."""
+        """Return the place of a letter in the alphabet."""
         if letter not in self._index:
             raise ValueError(f"letter must be one of {listed(self.alphabet)}; got {letter!r}")
         return self._index[letter]
@@ -98,14 +98,14 @@ class WeightedAutomaton:
         return spelled(word, self._index)
 
     def __call__(self, word: Word) -> Any:
-        """The weight of a word: a Fraction, a float or a bool."""
+        """Return the weight of a word: a Fraction, a float or a bool."""
         state = self.initial
         for letter in self.indices(word):
             state = self.weights.product(self.matrices[letter], state)
         return self._scalar(self.weights.product(self.final[None, :], state)[0])
 
     def batch(self, words: Sequence[Word]) -> Array:
-        """The weights of many words ``(N)``.  Prefixes they share are read once."""
+        """Return the weights of many words ``(N)``.  Prefixes they share are read once."""
         values = self.weights.zeros(len(words))
         known: dict[tuple[int, ...], Array] = {(): self.initial}
         read = [tuple(self.indices(word)) for word in words]
@@ -122,14 +122,14 @@ class WeightedAutomaton:
         return values
 
     def trajectory(self, word: Word) -> Array:
-        """The states ``(len(word) + 1, D)`` before the first letter and after each."""
+        """Return the states ``(len(word) + 1, D)`` before the first letter and after each."""
         states = [self.initial]
         for letter in self.indices(word):
             states.append(self.weights.product(self.matrices[letter], states[-1]))
         return np.stack(states)
 
     def support(self, max_length: int) -> Iterator[tuple[tuple[Symbol, ...], Any]]:
-        """Words of non-zero weight up to ``max_length``, shortest first, then in the order of the alphabet."""
+        """Yield words of non-zero weight up to ``max_length``, shortest first, then in the order of the alphabet."""
         level: list[tuple[tuple[Symbol, ...], Array]] = [((), self.initial)]
         for length in range(max_length + 1):
             for word, state in level:
@@ -145,12 +145,12 @@ class WeightedAutomaton:
                 ]
 
     def words(self, max_length: int) -> Iterator[tuple[Symbol, ...]]:
-        """All words up to ``max_length``, shortest first."""
+        """Yield all words up to ``max_length``, shortest first."""
         for length in range(max_length + 1):
             yield from itertools.product(self.alphabet, repeat=length)
 
     def over(self, weights: str | Weights) -> WeightedAutomaton:
-        """The same numbers as other weights: rationals as floats, 0 and 1 as truth values or as rationals, …
+        """Return the same numbers as other weights: rationals as floats, 0 and 1 as truth values or as rationals, …
 
         Floats become the rationals they are.  Between numbers and tropical or log weights nothing is converted.
         """
@@ -161,7 +161,7 @@ class WeightedAutomaton:
         return WeightedAutomaton(self.initial, self.matrices, self.final, self.alphabet, weights=ring)
 
     def with_alphabet(self, alphabet: Sequence[Symbol]) -> WeightedAutomaton:
-        """The same series with the letters in another order."""
+        """Return the same series with the letters in another order."""
         if set(alphabet) != set(self.alphabet) or len(alphabet) != len(self.alphabet):
             raise ValueError(f"alphabet must hold the letters {listed(self.alphabet)}; got {listed(tuple(alphabet))}")
         order = [self._index[letter] for letter in alphabet]
@@ -169,16 +169,12 @@ class WeightedAutomaton:
 
     def identical(self, other: WeightedAutomaton) -> bool:
         """Whether all numbers are the same, not only the series."""
+        arrays = ("initial", "matrices", "final")
         return (
             self.alphabet == other.alphabet
             and self.weights is other.weights
-            and all(
-                np.array_equal(mine, theirs)
-                for mine, theirs in (
-                    (self.initial, other.initial), (self.matrices, other.matrices), (self.final, other.final)
-                )
-            )
-        )  # fmt: skip
+            and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in arrays)
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, WeightedAutomaton):

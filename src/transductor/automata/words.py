@@ -28,11 +28,14 @@ def spelled(word: Word, numbers: Mapping[Symbol, int]) -> list[int]:
     letters = []
     for position, letter in enumerate(word):
         if letter not in numbers:
-            raise ValueError(
-                f"word must be made of the letters {listed(numbers)}; got {letter!r} at position {position}"
-            )
+            raise ValueError(f"word must use the letters {listed(numbers)}; got {letter!r} at position {position}")
         letters.append(numbers[letter])
     return letters
+
+
+def letters_of(words: Iterable[Word]) -> tuple[Symbol, ...]:
+    """Return the letters that words use, in the order of their first appearance."""
+    return tuple(dict.fromkeys(letter for word in words for letter in word))
 
 
 def listed(letters: Collection[Symbol]) -> str:

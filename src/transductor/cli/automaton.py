@@ -191,7 +191,8 @@ def decompose(
     picture: Annotated[Path | None, typer.Option(help="Draw the levels here (.png, .svg, .pdf).")] = None,
 ) -> None:
     """Decompose by Krohn–Rhodes into a cascade of permutations and resets, verified by product reachability."""
-    from transductor.automata.decomposition.krohn_rhodes import decomposed, draw, report, verify
+    from transductor.automata.decomposition.cascade import verify
+    from transductor.automata.decomposition.krohn_rhodes import decomposed, draw, report
     from transductor.automata.sources import language_of
 
     with refusals():

@@ -1,1 +1,1 @@
-"""Finite machines taken apart: syntactic monoids, permutation groups, Krohn–Rhodes cascades."""
+"""Decompositions of finite machines: syntactic monoids, permutation groups and Krohn–Rhodes cascades."""

@@ -1,7 +1,7 @@
-"""Cascades: machines in levels, each moved by a letter and by what the levels above it say.
+"""Cascades: machines in levels, each moved by a letter and by the coordinates of the levels above it.
 
 A cascade is a value with its tables spelled out, so that it can be checked against its machine without trusting how it
-was found (:mod:`transductor.automata.decomposition.krohn_rhodes`).
+was computed (:mod:`transductor.automata.decomposition.krohn_rhodes`).
 """
 
 from __future__ import annotations
@@ -10,34 +10,22 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import contains
-from typing import Any, Protocol, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from transductor.automata.decomposition.permutation_groups import PermutationGroup
-from transductor.automata.finite_automata import checked_table
+from transductor.automata.finite_automata import DFA, checked_table
 
 Coordinates: TypeAlias = tuple[int, ...]
 Action: TypeAlias = tuple[int, ...]
 
 
-class Machine(Protocol):
-    """What is read of an automaton: ``transitions[state, letter]`` is the next state."""
-
-    @property
-    def alphabet(self) -> tuple[Hashable, ...]:
-        """The letters, in the order of the columns."""
-
-    @property
-    def transitions(self) -> NDArray[np.int64]:
-        """Next states, ``(states, letters)``."""
-
-
 @final
 @dataclass(frozen=True)
 class Component:
-    """A class of equivalent image sets, shown by one of them: its tiles and the group that permutes them."""
+    """A class of equivalent image sets: one of them, its tiles, and the group that permutes them."""
 
     representative: tuple[int, ...]
     tiles: tuple[tuple[int, ...], ...]
@@ -85,9 +73,9 @@ class Level:
 @final
 @dataclass(frozen=True)
 class Cascade:
-    """Levels from top to bottom; each moves by a letter and by what the levels above say.
+    """Levels from top to bottom; each moves by a letter and by the coordinates of the levels above.
 
-    ``views[0]`` holds all states.  Letters are given by index, ``initial`` is where :meth:`run` begins.
+    ``views[0]`` holds all states.  Letters are numbers, and ``initial`` is the state where :meth:`run` begins.
     """
 
     levels: tuple[Level, ...]
@@ -101,7 +89,7 @@ class Cascade:
         return len(self.views[0])
 
     def start(self, state: int) -> Coordinates:
-        """Coordinates of ``state``: on every level the first tile that holds it."""
+        """Return the coordinates of ``state``: on every level the first tile that holds it."""
         if state not in self.views[0]:
             raise ValueError(f"state must lie in [0, {self.states}); got {state!r}")
         view, coordinates = 0, list[int]()
@@ -113,7 +101,7 @@ class Cascade:
         return tuple(coordinates)
 
     def state(self, coordinates: Coordinates) -> int:
-        """The state that the coordinates stand for; refused if one picks a tile of a class that is not in view."""
+        """Return the state of the coordinates; refuse one that picks a tile of a class that is not in view."""
         self._check_coordinates(coordinates)
         view = 0
         for depth, (level, point) in enumerate(zip(self.levels, coordinates, strict=True)):
@@ -122,7 +110,7 @@ class Cascade:
         return state
 
     def actions(self, coordinates: Coordinates, letter: int) -> tuple[Action, ...]:
-        """How each level moves all of its points; the action of a level depends on the coordinates above it only."""
+        """Return how each level moves all of its points, which depends on the coordinates above it only."""
         self._check_coordinates(coordinates)
         if letter not in range(len(self.alphabet)):
             raise ValueError(f"letter must be an index in [0, {len(self.alphabet)}); got {letter!r}")
@@ -136,12 +124,12 @@ class Cascade:
         return tuple(actions)
 
     def step(self, coordinates: Coordinates, letter: int) -> Coordinates:
-        """The coordinates after reading the letter of index ``letter``."""
+        """Return the coordinates after reading the letter of index ``letter``."""
         actions = self.actions(coordinates, letter)
         return tuple(action[point] for action, point in zip(actions, coordinates, strict=True))
 
     def run(self, word: Iterable[int], state: int | None = None) -> Coordinates:
-        """The coordinates reached by the letters of ``word`` from ``state``, by default the initial one."""
+        """Return the coordinates reached by the letters of ``word`` from ``state``, by default the initial one."""
         coordinates = self.start(self.initial if state is None else state)
         for letter in word:
             coordinates = self.step(coordinates, letter)
@@ -155,22 +143,19 @@ class Cascade:
     def _narrowed(self, depth: int, level: Level, view: int, point: int) -> int:
         below = level.narrowed[view][point]
         if below < 0:
-            raise ValueError(
-                f"coordinates must pick a tile of {set(self.views[view])} at level {depth + 1}; point {point} is none"
-            )
+            inside = set(self.views[view])
+            raise ValueError(f"coordinates must pick a tile of {inside} at level {depth + 1}; got {point}")
         return below
 
 
 def machine_parts(transitions: Any) -> tuple[NDArray[np.int64], tuple[Hashable, ...], int]:
-    """Table, alphabet and initial state of what was given, or a refusal."""
+    """Return the table, the alphabet and the initial state of a machine; refuse what is none."""
     try:
         table = np.asarray(getattr(transitions, "transitions", transitions))
     except ValueError as error:
         raise ValueError("transitions must be a rectangular table (states, letters); its rows differ") from error
     if table.ndim != 2 or 0 in table.shape:
-        raise ValueError(
-            f"transitions must have the shape (states, letters) with at least one of each; got {table.shape}"
-        )
+        raise ValueError(f"transitions must have the shape (states, letters), both ≥ 1; got {table.shape}")
     checked, letters = checked_table(table), table.shape[1]
     alphabet = tuple(getattr(transitions, "alphabet", range(letters)))
     if len(alphabet) != letters:
@@ -204,7 +189,7 @@ class CascadeCertificate:
         return f"{self.claim}: FAILS from state {self.state} at {self.witness}: {self.reason}"
 
 
-def verify(cascade: Cascade, transitions: ArrayLike | Machine, *, limit: int = 1_000_000) -> CascadeCertificate:
+def verify(cascade: Cascade, transitions: ArrayLike | DFA, *, limit: int = 1_000_000) -> CascadeCertificate:
     """Follow all letters from the coordinates of every state, exhaustively, and compare with the machine.
 
     Also checks that every action met is a permutation of the level's groups or a reset.  ``limit`` bounds the number of
@@ -235,14 +220,15 @@ def verify(cascade: Cascade, transitions: ArrayLike | Machine, *, limit: int = 1
             if reached not in origins:
                 origins[reached] = (coordinates, letter)
                 pending.append(reached)
-        _check_reached(len(pending), limit)
+        if len(pending) > limit:
+            raise ValueError(f"limit allows {limit} coordinate tuples and {len(pending)} were reached; raise limit")
     return CascadeCertificate(claim, checked)
 
 
 def _traced(
     origins: Mapping[Coordinates, tuple[Coordinates, int] | None], coordinates: Coordinates
 ) -> tuple[Coordinates, tuple[int, ...]]:
-    """Where the walk that led here began, and its letters."""
+    """Return where the walk that led here began, and its letters."""
     word: list[int] = []
     while (origin := origins[coordinates]) is not None:
         coordinates, letter = origin
@@ -261,7 +247,7 @@ def _lift_fault(cascade: Cascade, state: int) -> str:
 def _checked_step(
     cascade: Cascade, coordinates: Coordinates, letter: int, expected: int, permitted: set[tuple[int, Action]]
 ) -> tuple[Coordinates, str]:
-    """The next coordinates, and what is wrong with them if anything is."""
+    """Return the next coordinates, and what is wrong with them if anything is."""
     try:
         actions = cascade.actions(coordinates, letter)
         reached = tuple(action[point] for action, point in zip(actions, coordinates, strict=True))
@@ -277,7 +263,7 @@ def _checked_step(
 
 
 def walk(cascade: Cascade) -> Iterator[Coordinates]:
-    """Each coordinate tuple that words reach from the coordinates of all states, once."""
+    """Yield each coordinate tuple that words reach from the coordinates of all states, once."""
     pending = list(dict.fromkeys(map(cascade.start, range(cascade.states))))
     seen = set(pending)
     for coordinates in pending:
@@ -287,17 +273,3 @@ def walk(cascade: Cascade) -> Iterator[Coordinates]:
             if reached not in seen:
                 seen.add(reached)
                 pending.append(reached)
-
-
-def reachable(cascade: Cascade, *, limit: int = 1_000_000) -> frozenset[Coordinates]:
-    """All that :func:`walk` finds, refused beyond ``limit``."""
-    found: set[Coordinates] = set()
-    for coordinates in walk(cascade):
-        found.add(coordinates)
-        _check_reached(len(found), limit)
-    return frozenset(found)
-
-
-def _check_reached(number: int, limit: int) -> None:
-    if number > limit:
-        raise ValueError(f"limit allows {limit} coordinate tuples and {number} were reached; raise limit")

@@ -17,12 +17,12 @@ from transductor.automata.graphs import Integers, explored, graph_of
 
 
 def members(mask: int) -> tuple[int, ...]:
-    """The states of a bit mask."""
+    """Return the states of a bit mask."""
     return tuple(state for state in range(mask.bit_length()) if mask >> state & 1)
 
 
 class Skeleton:
-    """Image sets as bit masks, numbered; set 0 holds all states.
+    """The image sets of a machine as bit masks, numbered; set 0 holds all states.
 
     ``moves[number][letter]`` is the set that a letter makes of a set.  ``classes`` lists the members of each class, its
     representative first.  ``tiles[number]`` lists tiles in the order in which a word brings them from the
@@ -44,12 +44,12 @@ class Skeleton:
                 self._settle(equals, large_first)
 
     def carried(self, number: int, letter: int) -> Permutation:
-        """How a letter that keeps the class of a set permutes its tiles, seen from the representative."""
+        """Return how a letter that keeps the class of a set permutes its tiles, seen from the representative."""
         place = {tile: i for i, tile in enumerate(self.tiles[self.moves[number][letter]])}
         return tuple(place[self.moves[tile][letter]] for tile in self.tiles[number])
 
     def group(self, which: int) -> PermutationGroup:
-        """The holonomy group of a class, on the tiles of its representative.
+        """Return the holonomy group of a class, on the tiles of its representative.
 
         A word that returns to the representative never leaves the class, so its single moves generate the group.
         """
@@ -64,7 +64,7 @@ class Skeleton:
         return PermutationGroup(degree, tuple(sorted(generators - {tuple(range(degree))})))
 
     def _settle(self, equals: list[int], large_first: list[int]) -> None:
-        """Tiles and height of one class, when all classes below have theirs."""
+        """Set the tiles and the height of one class, when all classes below have theirs."""
         representative = equals[0]
         which = self.class_of[representative]
         self.tiles[representative] = self._largest_inside(representative, large_first)

@@ -24,29 +24,18 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from transductor.automata.decomposition.cascade import (
-    Action,
-    Cascade,
-    CascadeCertificate,
-    Component,
-    Level,
-    Machine,
-    machine_parts,
-    reachable,
-    verify,
-    walk,
-)
+from transductor.automata.decomposition.cascade import Action, Cascade, Component, Level, machine_parts, walk
 from transductor.automata.decomposition.holonomy import Skeleton, members
-
-__all__ = ["Cascade", "CascadeCertificate", "Component", "Level", "decomposed", "draw", "reachable", "report", "verify"]
+from transductor.automata.finite_automata import DFA
 
 INK = "#34495e"
 
 
-def decomposed(transitions: ArrayLike | Machine, *, limit: int = 20_000) -> Cascade:
-    """The holonomy cascade of a machine: a table ``(states, letters)`` of next states, or an automaton that has one.
+def decomposed(transitions: ArrayLike | DFA, *, limit: int = 20_000) -> Cascade:
+    """Return the holonomy cascade of a machine.
 
-    ``limit`` bounds the image sets explored, and likewise the moves tabulated; beyond it a ``ValueError`` says so.
+    ``transitions`` is a table ``(states, letters)`` of next states, or an automaton that has one.  ``limit`` bounds the
+    image sets explored, and likewise the moves tabulated; beyond it a ``ValueError`` says so.
     """
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         raise ValueError(f"limit must be a positive integer; got {limit!r}")
@@ -71,7 +60,7 @@ def decomposed(transitions: ArrayLike | Machine, *, limit: int = 20_000) -> Casc
 def _level(
     skeleton: Skeleton, height: int, contexts: set[tuple[int, int, int]]
 ) -> tuple[Level, set[tuple[int, int, int]]]:
-    """The level of one height, and the contexts (view before, view after, letter) that the next one meets."""
+    """Return the level of one height, and the contexts (view before, view after, letter) that the next one meets."""
     components: list[Component] = []
     first: dict[int, int] = {}  # of the points of each class
     points = 0
@@ -112,7 +101,7 @@ def _level(
 
 
 def report(cascade: Cascade, *, limit: int = 100_000) -> str:
-    """Levels from top to bottom with points and groups; coordinate tuples reached are counted up to ``limit``."""
+    """Describe the levels from top to bottom; coordinate tuples that are reached are counted up to ``limit``."""
     states, letters, depth = cascade.states, len(cascade.alphabet), len(cascade.levels)
     lines = [f"Krohn–Rhodes cascade of {_counted(states, 'state')} over {_counted(letters, 'letter')}: depth {depth}"]
     for number, level in enumerate(cascade.levels, 1):
@@ -129,7 +118,7 @@ def _counted(number: int, thing: str) -> str:
 
 
 def _groups_shown(level: Level) -> list[str]:
-    """The groups of a level in words, equal ones counted."""
+    """Return the groups of a level in words, equal ones counted."""
     kinds = Counter((group.name, group.order, group.degree) for group in level.groups)
     shown = []
     for (name, order, degree), number in kinds.items():
@@ -139,7 +128,7 @@ def _groups_shown(level: Level) -> list[str]:
 
 
 def draw(cascade: Cascade, path: str | Path) -> Path:
-    """A picture of the levels, top to bottom: a dot for every point, the groups by name, who sees whom.
+    """Draw the levels, top to bottom, with a dot for every point and the names of the groups.
 
     The suffix of ``path`` chooses the format.
     """
@@ -173,7 +162,7 @@ def draw(cascade: Cascade, path: str | Path) -> Path:
 
 
 def _draw_points(axes: Any, level: Level, height: float) -> None:
-    """One dot for every point, components apart; too many dots would say nothing."""
+    """Draw one dot for every point, with gaps between components, unless there are too many."""
     if level.points > 30:
         return
     gap = 1.5

@@ -23,7 +23,7 @@ from transductor.automata.words import Symbol, Word, numbered, spelled
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class SyntacticMonoid:
-    """Elements are numbered by their shortest words, short ones first; the identity is element 0.
+    """The syntactic monoid of a language; elements are numbered by their shortest words, and element 0 is the identity.
 
     ``transformations[x, state]`` is where element ``x`` takes a state of ``dfa``, the minimal automaton;
     ``times_letter[x, letter]`` is ``x`` followed by a letter; ``words[x]`` is the shortest word of ``x``.
@@ -43,13 +43,13 @@ class SyntacticMonoid:
         return f"SyntacticMonoid({len(self)} elements, {len(self.idempotents)} idempotents, of {self.dfa!r})"
 
     def element(self, word: Word, after: int = 0) -> int:
-        """The element of ``word``, multiplied from the left by the element ``after``."""
+        """Return the element of ``word``, multiplied from the left by the element ``after``."""
         for letter in spelled(word, numbered(self.dfa.alphabet)):
             after = self.times_letter.item(after, letter)
         return after
 
     def multiplied(self, first: int, second: int) -> int:
-        """The element of a word of ``first`` followed by a word of ``second``."""
+        """Return the element of a word of ``first`` followed by a word of ``second``."""
         return self.element(self.words[second], after=first)
 
     @cached_property
@@ -61,7 +61,7 @@ class SyntacticMonoid:
         numbers = numbered(self.dfa.alphabet)
         element_of_word = {word: element for element, word in enumerate(self.words)}
         for word, second in list(element_of_word.items())[1:]:
-            shorter = element_of_word[word[:-1]]  # shortest words were found by adding a letter to one of them
+            shorter = element_of_word[word[:-1]]  # a shortest word is one of them and a letter
             products[:, second] = self.times_letter[products[:, shorter], numbers[word[-1]]]
         return products
 
@@ -101,7 +101,7 @@ class Aperiodicity:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class GreenClasses:
-    """For every element the number of its class: same right ideal, left ideal, two-sided ideal, and ``right ∩ left``.
+    """The class of every element: of the same right ideal, left ideal, two-sided ideal, and ``right ∩ left``.
 
     These are Green's relations R, L, J (equal to D, as monoids here are finite) and H.
     """
@@ -113,7 +113,7 @@ class GreenClasses:
 
 
 def syntactic_monoid(dfa: DFA, limit: int = 20_000) -> SyntacticMonoid:
-    """All elements, by their shortest words; refused past ``limit`` elements."""
+    """Return all elements, by their shortest words; refused past ``limit`` elements."""
     if operator.index(limit) < 1:
         raise ValueError(f"limit must be at least 1; got {limit}")
     dfa = minimised(dfa)
@@ -138,7 +138,8 @@ def is_aperiodic(dfa: DFA, limit: int = 20_000) -> Aperiodicity:
     """Whether the language is star-free; refused if its syntactic monoid has more than ``limit`` elements."""
     monoid = syntactic_monoid(dfa, limit)
     high = monoid.transformations
-    for _ in range(monoid.dfa.states.bit_length()):  # an exponent of at least as many as states: every tail is over
+    # The exponent is at least the number of states: from there on, powers repeat.
+    for _ in range(monoid.dfa.states.bit_length()):
         high = _composed(high, high)
     periodic = np.flatnonzero((_composed(high, monoid.transformations) != high).any(axis=1))
     if not len(periodic):
@@ -154,7 +155,7 @@ def is_aperiodic(dfa: DFA, limit: int = 20_000) -> Aperiodicity:
 
 
 def green_classes(monoid: SyntacticMonoid) -> GreenClasses:
-    """Green's relations, as the strongly connected parts of the graphs of multiplication by letters."""
+    """Return Green's relations: the strongly connected components of the graphs of multiplication by letters."""
     rows = {transformation.tobytes(): number for number, transformation in enumerate(monoid.transformations)}
     letter_times = np.empty_like(monoid.times_letter)
     for letter in range(len(monoid.dfa.alphabet)):
@@ -167,12 +168,12 @@ def green_classes(monoid: SyntacticMonoid) -> GreenClasses:
 
 
 def _composed(first: Integers, second: Integers) -> Integers:
-    """Row by row, the transformation ``first`` followed by ``second``."""
+    """Return, row by row, the transformation ``first`` followed by ``second``."""
     return np.take_along_axis(second, first, axis=1)
 
 
 def _subgroup_size(monoid: SyntacticMonoid, idempotent: int) -> int:
-    """The size of the largest group whose identity is ``idempotent``: e·x·e that permute what e keeps."""
+    """Return the size of the largest group whose identity is ``idempotent``: e·x·e that permute what e keeps."""
     kept = np.unique(monoid.transformations[idempotent])
     local = monoid.transformations[idempotent][monoid.transformations[:, kept]]
     permutes = (np.sort(local, axis=1) == kept).all(axis=1)

@@ -35,12 +35,12 @@ CHARACTERISED = {
 
 
 def composed(earlier: Sequence[int], later: Sequence[int]) -> Permutation:
-    """First ``earlier``, then ``later``."""
+    """Return the permutation that applies first ``earlier``, then ``later``."""
     return tuple(later[point] for point in earlier)
 
 
 def inverse(permutation: Permutation) -> Permutation:
-    """The permutation that undoes this one."""
+    """Return the permutation that undoes this one."""
     undone = [0] * len(permutation)
     for point, target in enumerate(permutation):
         undone[target] = point
@@ -48,7 +48,7 @@ def inverse(permutation: Permutation) -> Permutation:
 
 
 def element_order(permutation: Permutation) -> int:
-    """The least power that is the identity: the common multiple of the cycles' lengths."""
+    """Return the least power that is the identity: the common multiple of the cycles' lengths."""
     order, seen = 1, [False] * len(permutation)
     for point in range(len(permutation)):
         length = 0
@@ -61,7 +61,7 @@ def element_order(permutation: Permutation) -> int:
 
 @dataclass
 class _Stabiliser:
-    """One link of the chain: how its group moves one point, and who fixes that point comes next."""
+    """One link of the chain: how its group moves one point; the next link is of the elements that fix that point."""
 
     point: int
     generators: list[Permutation]
@@ -73,7 +73,7 @@ class _Stabiliser:
 @final
 @dataclass(frozen=True)
 class PermutationGroup:
-    """The group that ``generators`` make on the points ``0 … degree − 1``."""
+    """The group that ``generators`` generate on the points ``0 … degree − 1``."""
 
     degree: int
     generators: tuple[Permutation, ...]
@@ -111,7 +111,7 @@ class PermutationGroup:
         return f"order {self.order} on {self.degree} points"
 
     def elements(self) -> Iterator[Permutation]:
-        """Every element once."""
+        """Yield every element once."""
         for choice in product(*(link.there.values() for link in reversed(self._chain))):
             element = tuple(range(self.degree))
             for factor in choice:
@@ -127,7 +127,7 @@ class PermutationGroup:
         return all(point == target for point, target in enumerate(permutation))
 
     def _admit(self, depth: int, permutation: Permutation) -> None:
-        """Enlarge the group at ``depth``, whose members fix the points of all links before, by one element."""
+        """Enlarge the group at ``depth``, whose members fix the points of all earlier links, by one element."""
         if self._is_known(depth, permutation):
             return
         if depth == len(self._chain):
@@ -161,7 +161,7 @@ def _abelian_name(group: PermutationGroup) -> str | None:
 
 
 def _invariant_factors(element_orders: Iterable[int]) -> list[int]:
-    """The sizes d₁ | d₂ | … of the cyclic factors of an abelian group, from the orders of all its elements."""
+    """Return the sizes d₁ | d₂ | … of the cyclic factors of an abelian group, from the orders of all its elements."""
     counts = Counter(element_orders)
     factors: list[int] = []
     for prime in (p for p in counts if p > 1 and all(p % q for q in range(2, p))):
@@ -177,7 +177,7 @@ def _invariant_factors(element_orders: Iterable[int]) -> list[int]:
 
 
 def _natural_name(group: PermutationGroup) -> str | None:
-    """All permutations of the points that move, or the even ones."""
+    """Return all permutations of the points that move, or the even ones."""
     moved = sum(any(generator[point] != point for generator in group.generators) for point in range(group.degree))
     if group.order == factorial(moved):
         return f"S{moved}"

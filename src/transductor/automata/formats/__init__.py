@@ -30,11 +30,11 @@ SUFFIXES: Final = {
 
 
 def read(path: str | Path, format: str | None = None, **options: Any) -> WeightedAutomaton:
-    """The automaton in a file.
+    """Return the automaton in a file.
 
     Args:
         path: The file.
-        format: ``"att"``, ``"openfst"``, ``"dot"``, ``"jflap"`` or ``"native"``; left out, the suffix tells.
+        format: ``"att"``, ``"openfst"``, ``"dot"``, ``"jflap"`` or ``"native"``; without it, the suffix tells.
         **options: What the format's ``parse`` takes: ``weights=``, ``symbols=``, ``labels=``, ``acceptor=`` and
             ``alphabet=`` for AT&T text, ``symbols=`` and ``alphabet=`` for OpenFst, ``alphabet=`` for JFLAP.
 
@@ -47,7 +47,7 @@ def read(path: str | Path, format: str | None = None, **options: Any) -> Weighte
 
 
 def write(automaton: object, path: str | Path, format: str | None = None, **options: Any) -> Path:
-    """Write a weighted automaton, a DFA or an NFA; readers see the old file or the whole new one.
+    """Write a weighted automaton, a DFA or an NFA; readers see the old file or the complete new one.
 
     Args:
         automaton: What to write.

@@ -36,8 +36,14 @@ Labels: TypeAlias = Literal["names", "numbers"]
 
 @dataclass(frozen=True, slots=True)
 class _Row:
+    """A line that is not empty."""
+
+    source: str
     line: int
     fields: list[str]
+
+    def refused(self, reason: str) -> AutomatonFormatError:
+        return AutomatonFormatError(self.source, self.line, reason)
 
 
 def parse(
@@ -50,7 +56,7 @@ def parse(
     acceptor: bool | None = None,
     alphabet: Sequence[Symbol] | None = None,
 ) -> WeightedAutomaton:
-    """The acceptor in AT&T text; parallel arcs are summed, ε arcs removed exactly.
+    """Return the acceptor in AT&T text; parallel arcs are summed, ε arcs removed exactly.
 
     Args:
         data: The content of the file.
@@ -58,15 +64,15 @@ def parse(
         weights: The semiring of the weights.
         symbols: A symbol table (file or mapping).  It tells the alphabet, and number 0 is ε.
         labels: Whether labels are ``"names"`` or ``"numbers"``, of the table or as letters of their own, where 0 is ε.
-            Left out: numbers if there is no table and every label is a whole number, otherwise names.
-        acceptor: Whether arcs have one label (True) or two (False); left out, the columns tell, or the file is refused.
-        alphabet: The letters in this order; left out, those of the table, or those found.
+            Without it: numbers if there is no table and every label is a whole number, otherwise names.
+        acceptor: Whether arcs have one label (True) or two (False); without it, the columns must tell.
+        alphabet: The letters in this order; without it, those of the table, or those that arcs read.
     """
     ring, table = weights_named(weights), symbol_table(symbols)
     _check_labels(labels)
     rows = _rows(text_of(data, source), source)
     arc_rows = [row for row in rows if len(row.fields) > 2]
-    paired = not (_acceptor_columns(arc_rows, ring, source) if acceptor is None else acceptor)
+    paired = not (_acceptor_columns(arc_rows, ring) if acceptor is None else acceptor)
     if labels is None:
         all_numbers = all(whole_number(row.fields[2]) is not None for row in arc_rows)
         labels = "numbers" if table is None and all_numbers else "names"
@@ -74,24 +80,24 @@ def parse(
     raw_arcs: list[tuple[int, Symbol | None, int, Any]] = []
     raw_final: dict[int, Any] = {}
     for row in rows:
-        state = _state(row, 0, source)
+        state = _state(row, 0)
         numbers.add(state)
         if len(row.fields) <= 2:
             if state in raw_final:
-                raise AutomatonFormatError(source, row.line, f"state {state} has a second final weight")
-            raw_final[state] = _weight(row, 1, ring, source)
+                raise row.refused(f"state {state} has a second final weight")
+            raw_final[state] = _weight(row, 1, ring)
             continue
-        to = _state(row, 1, source)
+        to = _state(row, 1)
         numbers.add(to)
-        letter = _letter(row, table, labels, source)
-        raw_arcs.append((state, letter, to, _weight(row, 4 if paired else 3, ring, source)))
+        letter = _letter(row, table, labels)
+        raw_arcs.append((state, letter, to, _weight(row, 4 if paired else 3, ring)))
         if paired:
-            _check_pair(row, source)
+            _check_pair(row)
     names = sorted(numbers)
     place = {number: position for position, number in enumerate(names)}
     arcs: list[Arc] = [(place[state], letter, place[to], weight) for state, letter, to, weight in raw_arcs]
     final = {place[state]: weight for state, weight in raw_final.items()}
-    start = {place[_state(rows[0], 0, source)]: ring.one}
+    start = {place[_state(rows[0], 0)]: ring.one}
     if alphabet is None and table is not None:
         alphabet = table.alphabet
     return assembled(source, ring, len(names), arcs, start, final, alphabet=alphabet, names=names)
@@ -100,7 +106,7 @@ def parse(
 def render(
     automaton: object, *, symbols: Symbols | None = None, labels: Labels | None = None, acceptor: bool = False
 ) -> bytes:
-    """The automaton as AT&T text; every line has its weight.
+    """Return the automaton as AT&T text; every line has its weight.
 
     One start of weight one is needed, so several initial states become a new one (same series).  A state that has no
     arc, and a letter that no arc reads, is kept by a line of weight zero.
@@ -108,7 +114,7 @@ def render(
     Args:
         automaton: A weighted automaton, a DFA or an NFA.
         symbols: A table that must hold the letters; needed to write names as numbers.
-        labels: ``"names"`` or ``"numbers"``; left out, numbers for integer letters, names for strings.
+        labels: ``"names"`` or ``"numbers"``; without it, numbers for integer letters, names for strings.
         acceptor: Whether to write each label once, as ``fstcompile --acceptor`` wants it, or twice.
     """
     start, machine = with_one_start(as_weighted(automaton))
@@ -139,7 +145,7 @@ def _rows(text: str, source: str) -> list[_Row]:
         if len(fields) > 5:
             raise AutomatonFormatError(source, number, f"a line has at most 5 fields; got {len(fields)}")
         if fields:
-            rows.append(_Row(number, fields))
+            rows.append(_Row(source, number, fields))
         if len(rows) > MAX_ARCS:
             raise AutomatonFormatError(source, number, f"at most {MAX_ARCS} lines are read")
     if not rows:
@@ -147,23 +153,23 @@ def _rows(text: str, source: str) -> list[_Row]:
     return rows
 
 
-def _acceptor_columns(rows: list[_Row], ring: Weights, source: str) -> bool:
+def _acceptor_columns(rows: list[_Row], ring: Weights) -> bool:
     """Whether arcs have one label: 3 or 4 fields, the last a weight; with two labels they have 4 or 5."""
     widths = {len(row.fields): row for row in rows}
     if 3 in widths and 5 in widths:
-        raise AutomatonFormatError(source, widths[3].line, "some arcs have one label, others have two")
+        raise widths[3].refused("some arcs have one label, others have two")
     if 5 in widths or not rows:
         return False
     if 3 in widths:
         return True
     for row in rows:
         if row.fields[2] != row.fields[3] and not _is_weight(ring, row.fields[3]):
-            _check_pair(row, source)
+            _check_pair(row)
     repeated = all(row.fields[2] == row.fields[3] for row in rows)
     weighted = all(_is_weight(ring, row.fields[3]) for row in rows)
     if repeated == weighted:
         reason = "the fourth field may be a second label or a weight; say which with acceptor=False or acceptor=True"
-        raise AutomatonFormatError(source, rows[0].line, reason)
+        raise rows[0].refused(reason)
     return weighted
 
 
@@ -175,52 +181,50 @@ def _is_weight(ring: Weights, text: str) -> bool:
     return True
 
 
-def _check_pair(row: _Row, source: str) -> None:
+def _check_pair(row: _Row) -> None:
     if len(row.fields) < 4:
-        raise AutomatonFormatError(source, row.line, "the arc has no output label; give acceptor=True if none has")
+        raise row.refused("the arc has no output label; give acceptor=True if none has")
     if row.fields[2] != row.fields[3]:
         reason = f"a transducer from {row.fields[2][:40]!r} to {row.fields[3][:40]!r}; only acceptors can be read"
-        raise AutomatonFormatError(source, row.line, reason)
+        raise row.refused(reason)
 
 
-def _state(row: _Row, place: int, source: str) -> int:
+def _state(row: _Row, place: int) -> int:
     number = whole_number(row.fields[place])
     if number is None:
-        raise AutomatonFormatError(
-            source, row.line, f"a state must be a whole number; got {row.fields[place][:40]!r} in field {place + 1}"
-        )
+        raise row.refused(f"a state must be a whole number; got {row.fields[place][:40]!r} in field {place + 1}")
     return number
 
 
-def _letter(row: _Row, table: SymbolTable | None, labels: Labels, source: str) -> Symbol | None:
+def _letter(row: _Row, table: SymbolTable | None, labels: Labels) -> Symbol | None:
     label = row.fields[2]
     if labels == "numbers":
         number = whole_number(label)
         if number is None or number > MAX_ID:
-            raise AutomatonFormatError(source, row.line, f"a label must be in 0…{MAX_ID}; got {label[:40]!r}")
+            raise row.refused(f"a label must be in 0…{MAX_ID}; got {label[:40]!r}")
         if number == 0:
             return None
         if table is None:
             return number
         if number not in table.names:
-            raise AutomatonFormatError(source, row.line, f"the label {number} is not in the symbol table")
+            raise row.refused(f"the label {number} is not in the symbol table")
         return table.names[number]
     if label == (EPSILON if table is None else table.epsilon):
         return None
     if table is not None and label not in table.ids:
-        raise AutomatonFormatError(source, row.line, f"the label {label[:40]!r} is not in the symbol table")
+        raise row.refused(f"the label {label[:40]!r} is not in the symbol table")
     return label
 
 
-def _weight(row: _Row, place: int, ring: Weights, source: str) -> Any:
+def _weight(row: _Row, place: int, ring: Weights) -> Any:
     if place >= len(row.fields):
         return ring.one
     if place < len(row.fields) - 1:
-        raise AutomatonFormatError(source, row.line, f"field {place + 2} is one too many")
+        raise row.refused(f"field {place + 2} is one too many")
     try:
         return _parsed(ring, row.fields[place])
     except ValueError as error:
-        raise AutomatonFormatError(source, row.line, str(error)) from None
+        raise row.refused(str(error)) from None
 
 
 def _parsed(ring: Weights, text: str) -> Any:
@@ -254,7 +258,7 @@ def _check_labels(labels: object) -> None:
 
 
 def _check_kind(alphabet: Sequence[Symbol]) -> None:
-    """A file cannot tell a number from a name that looks like one, so there may be only one kind of letter."""
+    """Return a file cannot tell a number from a name that looks like one, so there may be only one kind of letter."""
     names = [letter for letter in alphabet if isinstance(letter, str)]
     if names and len(names) < len(alphabet):
         raise ValueError(f"letters must all be strings, or all integers, in AT&T text; {names[0]!r} is a string")

@@ -1,7 +1,7 @@
-"""Graphviz: a graph for the eye whose attributes hold the automaton exactly, so that it can be read back.
+"""Graphviz: a graph to look at, whose attributes hold the automaton exactly, so that it can be read back.
 
-What is read is what is written here: one statement in each line, every attribute in quotes.  ``label`` and the other
-attributes of style are for the eye only; ``weights``, ``states`` and ``letters`` of the graph, ``initial`` and
+Only what is written here can be read: one statement in each line, every attribute in quotes.  ``label`` and the other
+attributes of style are ignored; ``weights``, ``states`` and ``letters`` of the graph, ``initial`` and
 ``final`` of a node, ``weight_0``, ``weight_1``, … of an edge (one for each letter it reads) are the automaton.
 """
 
@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from transductor.automata.formats.errors import AutomatonFormatError
-from transductor.automata.formats.graph import arcs_of, as_weighted, assembled
+from transductor.automata.formats.graph import as_weighted, assembled, edges_of
 from transductor.automata.formats.labels import arc_label, weight_label
-from transductor.automata.formats.letters import alphabet_from_json, alphabet_to_json
 from transductor.automata.formats.limits import check_size, lines_of, parsed_weight, text_of, written_weight
-from transductor.automata.formats.symbols import whole_number
+from transductor.automata.formats.symbols import alphabet_from_json, alphabet_to_json, whole_number
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import WEIGHTS, Weights
 
@@ -30,7 +29,7 @@ _STYLE = frozenset(("arrowsize", "fontname", "fontsize", "height", "label", "mar
 
 
 def render(automaton: object) -> bytes:
-    """The automaton as a graph: zeros are not drawn, ones not written, parallel arcs share an edge."""
+    """Return the automaton as a graph: zeros are not drawn, ones not written, parallel arcs share an edge."""
     machine = as_weighted(automaton)
     ring = machine.weights
     graph = {
@@ -48,8 +47,8 @@ def render(automaton: object) -> bytes:
     ]
     for state in range(machine.dim):
         lines += _state_statements(machine, state)
-    for (source, to), read in _edges(machine):
-        label = arc_label(ring, [(machine.alphabet[letter], weight) for letter, weight in read])
+    for (source, to), read in edges_of(machine).items():
+        label = arc_label(machine, read)
         exact = {f"weight_{letter}": written_weight(ring, weight) for letter, weight in read}
         lines.append(_statement(f"{source} -> {to}", {"label": _escaped_label(label), **exact}))
     return ("\n".join([*lines, "}"]) + "\n").encode()
@@ -70,13 +69,6 @@ def _state_statements(machine: WeightedAutomaton, state: int) -> Iterator[str]:
         yield _statement(f"start_{state} -> {state}", {"label": weight_label(ring, initial)})
 
 
-def _edges(machine: WeightedAutomaton) -> Iterator[tuple[tuple[int, int], list[tuple[int, Any]]]]:
-    edges: dict[tuple[int, int], list[tuple[int, Any]]] = {}
-    for source, letter, to, weight in arcs_of(machine):
-        edges.setdefault((source, to), []).append((letter, weight))
-    yield from edges.items()
-
-
 def _statement(subject: str, attributes: dict[str, str]) -> str:
     # A label brings the escapes that Graphviz interprets; every other attribute is quoted here.
     quoted = (f'{key}="{value if key == "label" else _escaped(value)}"' for key, value in attributes.items())
@@ -92,7 +84,7 @@ def _escaped_label(text: str) -> str:
 
 
 class _Graph:
-    """What the lines read so far have said."""
+    """What the lines that were read so far say."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -169,13 +161,13 @@ class _Graph:
         attributes: dict[str, str] = {}
         place, more = 0, bool(text.strip())
         while more:
-            found = _ATTRIBUTE.match(text, place)
-            if not found:
+            match = _ATTRIBUTE.match(text, place)
+            if not match:
                 raise self.refused(line, f'attributes must be name="value", …; got {text[place : place + 40]!r}')
-            if found[1] in attributes:
-                raise self.refused(line, f"the attribute {found[1]!r} is there twice")
-            attributes[found[1]] = re.sub(r"\\(.)", r"\1", found[2])
-            place, more = found.end(), found[3] == ","
+            if match[1] in attributes:
+                raise self.refused(line, f"the attribute {match[1]!r} is there twice")
+            attributes[match[1]] = re.sub(r"\\(.)", r"\1", match[2])
+            place, more = match.end(), match[3] == ","
         return attributes
 
     def allow(self, line: int, attributes: dict[str, str], names: Any) -> None:
@@ -203,7 +195,7 @@ class _Graph:
 
 
 def parse(data: bytes, source: str = "<text>") -> WeightedAutomaton:
-    """The automaton in a graph that :func:`render` wrote; the same numbers, not only the same series."""
+    """Return the automaton in a graph that :func:`render` wrote; the same numbers, not only the same series."""
     graph = _Graph(source)
     opened, closed, number = False, False, 1
     for number, line in lines_of(text_of(data, source)):
@@ -227,6 +219,5 @@ def parse(data: bytes, source: str = "<text>") -> WeightedAutomaton:
     missing = next((state for state in range(graph.states) if state not in graph.seen), None)
     if missing is not None:
         raise graph.refused(number, f"state {missing} of {graph.states} has no line")
-    return assembled(
-        source, graph.weights, graph.states, graph.arcs, graph.initial, graph.final, alphabet=graph.alphabet
-    )
+    ends = graph.initial, graph.final
+    return assembled(source, graph.weights, graph.states, graph.arcs, *ends, alphabet=graph.alphabet)

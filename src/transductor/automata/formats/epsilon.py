@@ -1,4 +1,4 @@
-"""ε arcs are removed by solving for what they add up to.
+"""Removal of ε arcs: linear equations are solved for what they add up to.
 
 With columns as states, ``E[to, from]`` the ε weights and ``E* = 1 + E + E² + …``, the automaton without ε arcs has
 ``E* M`` for every matrix and ``E* initial``; both solve ``X = E X + B``, one state eliminated after the other.
@@ -27,7 +27,7 @@ class EpsilonCycleError(ValueError):
 def without_epsilon(
     weights: Weights, epsilon: dict[tuple[int, int], Any], initial: Array, matrices: Array, budget: Budget
 ) -> tuple[Array, Array]:
-    """``initial`` and ``matrices`` with the ε arcs ``{(to, from): weight}`` summed into them.
+    """Return ``initial`` and ``matrices`` with the ε arcs ``{(to, from): weight}`` summed into them.
 
     The sum over paths must converge whatever their order, so for numbers of both signs the absolute values must
     converge.  EpsilonCycleError names a state where they do not.
@@ -53,7 +53,7 @@ def without_epsilon(
 
 
 def _eliminate(weights: Weights, rows: Array, sizes: Array | None, pivot: int, state: int, budget: Budget) -> None:
-    """Substitute ``X_pivot`` in every equation; ``sizes`` does the same for absolute values, to see convergence."""
+    """Substitute ``X_pivot`` in every equation, and likewise in ``sizes``, the absolute values, to see convergence."""
     cycle = rows[pivot, pivot]
     if not weights.is_zero(np.asarray(cycle)):
         size = cycle if sizes is None else sizes[pivot, pivot]
@@ -83,7 +83,7 @@ def _eliminate(weights: Weights, rows: Array, sizes: Array | None, pivot: int, s
 
 
 def _star(weights: Weights, state: int, cycle: Any, size: Any) -> Any:
-    """``1 + cycle + cycle² + …``, or the refusal that names the state."""
+    """Return ``1 + cycle + cycle² + …``, or raise the error that names the state."""
     if weights.name == "boolean":
         return True
     if weights.field and size < 1:

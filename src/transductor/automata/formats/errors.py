@@ -1,4 +1,4 @@
-"""The one error that reading an automaton from a file may end in."""
+"""The error that every reader of automaton files raises."""
 
 from __future__ import annotations
 

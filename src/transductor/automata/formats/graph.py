@@ -1,4 +1,4 @@
-"""Between arcs, which files list, and matrices, which automata hold."""
+"""From arcs, which files list, to matrices, which automata hold, and back."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from transductor.automata.finite_automata import DFA, NFA
 from transductor.automata.formats.epsilon import EpsilonCycleError, without_epsilon
 from transductor.automata.formats.errors import AutomatonFormatError
 from transductor.automata.formats.limits import MAX_ARCS, MAX_STEPS, Budget, check_size
@@ -15,7 +16,7 @@ from transductor.automata.weights import Array, Weights, weights_named
 from transductor.automata.words import Symbol
 
 Arc: TypeAlias = tuple[int, Symbol | None, int, Any]
-"""From, letter (None is ε), to, weight."""
+"""The state an arc comes from, its letter (None is ε), the state it goes to, and its weight."""
 
 
 def assembled(
@@ -29,17 +30,17 @@ def assembled(
     alphabet: Sequence[Symbol] | None = None,
     names: Sequence[object] | None = None,
 ) -> WeightedAutomaton:
-    """The automaton with these arcs; parallel arcs are summed and ε arcs are removed exactly.
+    """Return the automaton with these arcs; parallel arcs are summed and ε arcs are removed exactly.
 
-    ``alphabet`` gives the order of the letters and adds letters that no arc reads; left out, those found are
-    sorted.  ``names`` are the states as the file calls them, for messages.
+    ``alphabet`` gives the order of the letters and adds letters that no arc reads; without it, those that arcs
+    read are sorted.  ``names`` are the states as the file calls them, for messages.
     """
     if len(arcs) > MAX_ARCS:
         raise AutomatonFormatError(source, None, f"there are {len(arcs)} arcs; at most {MAX_ARCS} are read")
-    found = dict.fromkeys(letter for _, letter, _, _ in arcs if letter is not None)
-    letters = tuple(sorted(found, key=_by_kind) if alphabet is None else alphabet)
+    read = dict.fromkeys(letter for _, letter, _, _ in arcs if letter is not None)
+    letters = tuple(sorted(read, key=_by_kind) if alphabet is None else alphabet)
     index = {letter: number for number, letter in enumerate(letters)}
-    for letter in found:
+    for letter in read:
         if letter not in index:
             raise AutomatonFormatError(source, None, f"the letter {letter!r} is not in the alphabet that was given")
     check_size(source, None, weights, states, len(letters))
@@ -95,14 +96,22 @@ def _vector(weights: Weights, states: int, entries: Mapping[int, Any]) -> Array:
 
 
 def arcs_of(automaton: WeightedAutomaton) -> Iterator[tuple[int, int, int, Any]]:
-    """Arcs that are not zero as ``(from, letter number, to, weight)``, by source, target, then letter."""
+    """Yield the arcs that are not zero as ``(from, letter number, to, weight)``, by source, target, then letter."""
     present = ~automaton.weights.is_zero(automaton.matrices)
     for source, to, letter in np.argwhere(present.transpose(2, 1, 0)).tolist():
         yield source, letter, to, automaton.matrices[letter, to, source]
 
 
+def edges_of(automaton: WeightedAutomaton) -> dict[tuple[int, int], list[tuple[int, Any]]]:
+    """Return the letter numbers and weights of the arcs that are not zero, by ``(from, to)``."""
+    edges: dict[tuple[int, int], list[tuple[int, Any]]] = {}
+    for source, letter, to, weight in arcs_of(automaton):
+        edges.setdefault((source, to), []).append((letter, weight))
+    return edges
+
+
 def with_one_start(automaton: WeightedAutomaton) -> tuple[int, WeightedAutomaton]:
-    """A start state of weight one, and the same series begun there and nowhere else.
+    """Return a start state of weight one, and the same series as an automaton that starts only there.
 
     Several initial states, or a weight other than one, become a new last state: its arcs are the first steps of the
     old initial states together, its final weight is the weight of the empty word.  No ε arc is needed.
@@ -124,25 +133,22 @@ def with_one_start(automaton: WeightedAutomaton) -> tuple[int, WeightedAutomaton
 
 
 def as_weighted(automaton: object) -> WeightedAutomaton:
-    """A weighted automaton itself; a DFA or an NFA as one with truth values for weights."""
+    """Return a weighted automaton itself; a DFA or an NFA as one with truth values for weights."""
     if isinstance(automaton, WeightedAutomaton):
         return automaton
-    given: Any = automaton
-    ring = weights_named("boolean")
     arcs: list[Arc]
-    if all(hasattr(given, name) for name in ("alphabet", "transitions", "start", "accepting")):
-        states, starts = len(given.transitions), [given.start]
+    if isinstance(automaton, DFA):
+        starts = [automaton.start]
         arcs = [
             (source, letter, int(to), True)
-            for source, row in enumerate(given.transitions)
-            for letter, to in zip(given.alphabet, row, strict=True)
+            for source, row in enumerate(automaton.transitions)
+            for letter, to in zip(automaton.alphabet, row, strict=True)
         ]
-    elif all(hasattr(given, name) for name in ("alphabet", "edges", "states", "starts", "accepting")):
-        states, starts = int(given.states), list(given.starts)
-        arcs = [(source, letter, to, True) for source, letter, to in given.edges]
+    elif isinstance(automaton, NFA):
+        starts = list(automaton.starts)
+        arcs = [(source, letter, to, True) for source, letter, to in automaton.edges]
     else:
         raise TypeError(f"automaton must be a WeightedAutomaton, a DFA or an NFA; got {type(automaton).__name__}")
-    accepting = dict.fromkeys(given.accepting, True)
-    return assembled(
-        "automaton", ring, states, arcs, dict.fromkeys(starts, True), accepting, alphabet=tuple(given.alphabet)
-    )
+    initial, final = dict.fromkeys(starts, True), dict.fromkeys(automaton.accepting, True)
+    ring = weights_named("boolean")
+    return assembled("automaton", ring, automaton.states, arcs, initial, final, alphabet=automaton.alphabet)

@@ -37,9 +37,9 @@ _XML_CHARACTER = re.compile("[\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010fff
 
 
 def parse(data: bytes, source: str = "<text>", *, alphabet: Sequence[Symbol] | None = None) -> WeightedAutomaton:
-    """The finite automaton in a JFLAP file, with weights ``"boolean"``; ε arcs are removed.
+    """Return the finite automaton in a JFLAP file, with weights ``"boolean"``; ε arcs are removed.
 
-    ``alphabet`` gives the letters in this order; left out, those the file reads.
+    ``alphabet`` gives the letters in this order; without it, those that the file reads.
     """
     root = parsed_xml(text_of(data, source), source)
     parts = _automaton(root, source)
@@ -67,7 +67,7 @@ def parse(data: bytes, source: str = "<text>", *, alphabet: Sequence[Symbol] | N
 
 
 def render(automaton: object) -> bytes:
-    """The automaton for JFLAP, states on a circle; several initial states become a new one (same language).
+    """Return the automaton for JFLAP, states on a circle; several initial states become a new one (same language).
 
     Letters must be single characters: JFLAP reads ``ab`` as ``a`` and then ``b``.
     """
@@ -93,7 +93,7 @@ def render(automaton: object) -> bytes:
 
 
 def _automaton(root: Element, source: str) -> list[Element]:
-    """The states and transitions: inside ``<automaton>``, or beside the type as older versions write them."""
+    """Return the states and transitions: inside ``<automaton>``, or beside the type as older versions write them."""
     if root.tag != "structure":
         raise AutomatonFormatError(source, root.line, f"the root must be <structure>; got <{root.tag[:40]}>")
     types = root.all("type")
@@ -133,10 +133,10 @@ def _arc(element: Element, places: dict[int, int], source: str) -> Arc:
 
 
 def _only(element: Element, tag: str, source: str) -> Element:
-    found = element.all(tag)
-    if len(found) != 1:
-        raise AutomatonFormatError(source, element.line, f"a transition has one <{tag}>; this one has {len(found)}")
-    return found[0]
+    children = element.all(tag)
+    if len(children) != 1:
+        raise AutomatonFormatError(source, element.line, f"a transition has one <{tag}>; this one has {len(children)}")
+    return children[0]
 
 
 def _number(text: str | None, what: str, element: Element, source: str) -> int:

@@ -1,9 +1,10 @@
-"""How letters and weights look in a picture: short, and safe to show."""
+"""Letters and weights as short labels of a picture."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import Weights
 from transductor.automata.words import Symbol
 
@@ -12,11 +13,11 @@ MAX_LETTERS = 8
 MAX_CHARACTERS = 16
 
 
-def arc_label(weights: Weights, read: list[tuple[Symbol, Any]]) -> str:
-    """The letters of parallel arcs, those of one weight in one line: ``a, b : 1/2``."""
+def arc_label(automaton: WeightedAutomaton, read: list[tuple[int, Any]]) -> str:
+    """Write the letters of parallel arcs, given by number, those of one weight in one line: ``a, b : 1/2``."""
     groups: dict[str, list[Symbol]] = {}
     for letter, weight in read:
-        groups.setdefault(weight_label(weights, weight), []).append(letter)
+        groups.setdefault(weight_label(automaton.weights, weight), []).append(automaton.alphabet[letter])
     lines = []
     for weight_text, letters in groups.items():
         shown = [letter_label(letter) for letter in letters[:MAX_LETTERS]]
@@ -30,7 +31,7 @@ def arc_label(weights: Weights, read: list[tuple[Symbol, Any]]) -> str:
 
 
 def _rows(shown: list[str]) -> list[str]:
-    """Letters with commas between them, in lines that are not too long."""
+    """Return letters with commas between them, in lines that are not too long."""
     rows = [shown[0]]
     for text in shown[1:]:
         if len(rows[-1]) + len(text) < MAX_CHARACTERS:
@@ -42,7 +43,7 @@ def _rows(shown: list[str]) -> list[str]:
 
 
 def letter_label(letter: Symbol) -> str:
-    """A letter as it is read; one that the eye would miss or mistake is quoted."""
+    """Return a letter as it is read; one that the eye would miss or mistake is quoted."""
     text = str(letter)
     if not text or text != text.strip() or "," in text or " : " in text or not text.isprintable():
         text = repr(letter)
@@ -50,7 +51,7 @@ def letter_label(letter: Symbol) -> str:
 
 
 def weight_label(weights: Weights, weight: Any) -> str:
-    """A weight in at most some twelve characters; nothing for the weight one."""
+    """Return a weight in at most some twelve characters; nothing for the weight one."""
     if weight == weights.one:
         return ""
     if weights.name == "rational":

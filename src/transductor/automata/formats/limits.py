@@ -1,4 +1,4 @@
-"""What a file may ask for: bytes, states and digits, so that no file can exhaust the machine that reads it."""
+"""Limits on what a file may ask for, so that no file can exhaust the memory or the time of its reader."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BOM = "\ufeff"
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """The content of a file of at most ``MAX_BYTES``."""
+    """Return the content of a file of at most ``MAX_BYTES``."""
     with open(path, "rb") as file:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
@@ -38,7 +38,7 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def text_of(data: bytes, source: str) -> str:
-    """``data`` as text: UTF-8, with or without a byte order mark, and not empty."""
+    """Return ``data`` as text: UTF-8, with or without a byte order mark, and not empty."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -51,7 +51,7 @@ def text_of(data: bytes, source: str) -> str:
 
 
 def lines_of(text: str) -> Iterator[tuple[int, str]]:
-    """Numbered lines, which end at ``\\n`` only: other separators of Unicode may be letters."""
+    """Yield numbered lines, which end at ``\\n`` only: other separators of Unicode may be letters."""
     for number, line in enumerate(io.StringIO(text, newline="\n"), 1):
         yield number, line.removesuffix("\n")
 
@@ -68,7 +68,7 @@ def check_size(source: str, line: int | None, weights: Weights, states: int, let
 
 
 def parsed_weight(weights: Weights, text: str) -> Any:
-    """A weight as it is written in a file; ValueError if it is none, or one of unreasonable length."""
+    """Return a weight as it is written in a file; ValueError if it is none, or one of unreasonable length."""
     if len(text) > MAX_WEIGHT_CHARACTERS:
         raise ValueError(f"a weight may have {MAX_WEIGHT_CHARACTERS} characters; this one has {len(text)}")
     exponent = _EXPONENT.search(text)
@@ -78,7 +78,7 @@ def parsed_weight(weights: Weights, text: str) -> Any:
 
 
 def written_weight(weights: Weights, weight: Any) -> str:
-    """The weight as text that :func:`parsed_weight` reads back to the same weight."""
+    """Return the weight as text that :func:`parsed_weight` reads back to the same weight."""
     if isinstance(weight, Fraction) and (bits := _bits(weight)) > 3 * MAX_WEIGHT_CHARACTERS:
         raise ValueError(f"automaton has a weight of {bits} bits; at most {3 * MAX_WEIGHT_CHARACTERS} can be written")
     return weights.written(weight)

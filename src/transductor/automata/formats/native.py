@@ -16,14 +16,15 @@ from __future__ import annotations
 import json
 import math
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from transductor.automata.formats.errors import AutomatonFormatError
 from transductor.automata.formats.graph import as_weighted
-from transductor.automata.formats.letters import alphabet_from_json, alphabet_to_json
 from transductor.automata.formats.limits import check_size, parsed_weight, text_of, written_weight
+from transductor.automata.formats.symbols import alphabet_from_json, alphabet_to_json
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import WEIGHTS, Array, Weights
 
@@ -33,7 +34,7 @@ _FIELDS = ("format", "version", "weights", "states", "alphabet", "initial", "fin
 
 
 def render(automaton: object) -> bytes:
-    """The automaton as JSON; arrays are sparse where that is shorter."""
+    """Return the automaton as JSON; arrays are sparse where that is shorter."""
     machine = as_weighted(automaton)
     ring = machine.weights
     document = {
@@ -66,9 +67,9 @@ def _to_json(ring: Weights, weight: Any) -> Any:
 
 
 def parse(data: bytes, source: str = "<text>") -> WeightedAutomaton:
-    """The automaton in a JSON document; what is wrong is named by its path inside the document, as ``$.initial``."""
+    """Return the automaton in a JSON document; errors name a path inside the document, such as ``$.initial``."""
     document = _loaded(text_of(data, source), source)
-    refused = _refusal(source)
+    refused = partial(_refused, source)
     if not isinstance(document, dict):
         raise refused("$", "must be an object")
     for name in _FIELDS:
@@ -88,14 +89,14 @@ def parse(data: bytes, source: str = "<text>") -> WeightedAutomaton:
         raise refused("$.states", "must be a whole number")
     alphabet = alphabet_from_json(document["alphabet"], source, None, "$.alphabet")
     check_size(source, None, ring, dim, len(alphabet))
-    given = document["matrices"]
-    if not isinstance(given, list) or len(given) != len(alphabet):
+    listed = document["matrices"]
+    if not isinstance(listed, list) or len(listed) != len(alphabet):
         raise refused("$.matrices", f"must be a list of {len(alphabet)} matrices, one for each letter")
     reader = _Entries(ring, source)
     initial = reader.read(document["initial"], (dim,), "$.initial")
     final = reader.read(document["final"], (dim,), "$.final")
     matrices = ring.zeros(len(alphabet), dim, dim)
-    for number, matrix in enumerate(given):
+    for number, matrix in enumerate(listed):
         matrices[number] = reader.read(matrix, (dim, dim), f"$.matrices[{number}]")
     try:
         return WeightedAutomaton(initial, matrices, final, alphabet, weights=ring)
@@ -130,14 +131,14 @@ class _Entries:
 
     def __init__(self, ring: Weights, source: str) -> None:
         self.ring = ring
-        self.refused = _refusal(source)
+        self.refused = partial(_refused, source)
 
-    def read(self, given: Any, shape: tuple[int, ...], where: str) -> Array:
-        if isinstance(given, dict) and list(given) == ["sparse"]:
-            return self.sparse(given["sparse"], shape, f"{where}.sparse")
-        if isinstance(given, dict) and list(given) == ["dense"]:
+    def read(self, value: Any, shape: tuple[int, ...], where: str) -> Array:
+        if isinstance(value, dict) and list(value) == ["sparse"]:
+            return self.sparse(value["sparse"], shape, f"{where}.sparse")
+        if isinstance(value, dict) and list(value) == ["dense"]:
             array = self.ring.zeros(*shape)
-            self.dense(given["dense"], array, f"{where}.dense")
+            self.dense(value["dense"], array, f"{where}.dense")
             return array
         raise self.refused(where, "must be an object with one field, 'sparse' or 'dense'")
 
@@ -175,9 +176,8 @@ class _Entries:
             return self.ring.zero
         wanted = {"rational": (str, int), "boolean": (bool,)}.get(self.ring.name, (int, float))
         if not isinstance(value, wanted) or (isinstance(value, bool) and self.ring.name != "boolean"):
-            raise self.refused(
-                where, f"must be a weight of {self.ring.name!r}: {_WANTED.get(self.ring.name, 'a number')}"
-            )
+            described = _WANTED.get(self.ring.name, "a number")
+            raise self.refused(where, f"must be a weight of {self.ring.name!r}: {described}")
         try:
             return parsed_weight(self.ring, value) if isinstance(value, str) else self.ring.number(value)
         except ValueError as error:
@@ -187,8 +187,5 @@ class _Entries:
 _WANTED = {"rational": "a string such as '2/3' or an integer", "boolean": "true or false"}
 
 
-def _refusal(source: str) -> Any:
-    def refused(where: str, reason: str) -> AutomatonFormatError:
-        return AutomatonFormatError(source, None, f"{where} {reason}")
-
-    return refused
+def _refused(source: str, where: str, reason: str) -> AutomatonFormatError:
+    return AutomatonFormatError(source, None, f"{where} {reason}")

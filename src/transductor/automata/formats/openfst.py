@@ -27,13 +27,9 @@ _ARC_TYPES: Final = {"min_plus": ("standard",), "log": ("log64", "log")}
 
 
 def parse(
-    data: bytes,
-    source: str = "<bytes>",
-    *,
-    symbols: Symbols | None = None,
-    alphabet: Sequence[Symbol] | None = None,
+    data: bytes, source: str = "<bytes>", *, symbols: Symbols | None = None, alphabet: Sequence[Symbol] | None = None
 ) -> WeightedAutomaton:
-    """The acceptor in a binary file of the type ``vector``; parallel arcs are summed, ε arcs removed exactly.
+    """Return the acceptor in a binary file of the type ``vector``; parallel arcs are summed, ε arcs removed exactly.
 
     Letters are the names in ``symbols``, else those in the file's own table, else the label numbers themselves.
     """
@@ -65,11 +61,11 @@ def parse(
 
 
 def render(automaton: object, *, arc_type: str | None = None, symbols: Symbols | None = None) -> bytes:
-    """The automaton, whose weights are ``"min_plus"`` or ``"log"``, as a binary file.
+    """Return the automaton, whose weights are ``"min_plus"`` or ``"log"``, as a binary file.
 
     Several initial states become a new one (same series).  String letters get a symbol table, that of ``symbols`` or
     one numbered from 1; integer letters are labels, and one that no arc reads is kept by an arc of weight zero.
-    ``arc_type`` is ``"standard"`` for ``"min_plus"``; ``"log64"`` (chosen if left out) or ``"log"`` for ``"log"``.
+    ``arc_type`` is ``"standard"`` for ``"min_plus"``; ``"log64"`` (the default) or ``"log"`` for ``"log"``.
     """
     start, machine = with_one_start(as_weighted(automaton))
     ring = machine.weights
@@ -100,12 +96,12 @@ def render(automaton: object, *, arc_type: str | None = None, symbols: Symbols |
 def from_pynini(
     fst: Any, *, symbols: Symbols | None = None, alphabet: Sequence[Symbol] | None = None
 ) -> WeightedAutomaton:
-    """The series of a pynini acceptor, with all digits of its weights; arguments as for :func:`parse`."""
+    """Return the series of a pynini acceptor, with all digits of its weights; arguments as for :func:`parse`."""
     return parse(fst.write_to_string(), "fst", symbols=symbols, alphabet=alphabet)
 
 
 def to_pynini(automaton: object, *, arc_type: str | None = None, symbols: Symbols | None = None) -> Any:
-    """A pynini ``Fst`` with the series of ``automaton``; arguments as for :func:`render`."""
+    """Return a pynini ``Fst`` with the series of ``automaton``; arguments as for :func:`render`."""
     try:
         pynini = import_module("pynini")
     except ImportError as error:
@@ -114,7 +110,7 @@ def to_pynini(automaton: object, *, arc_type: str | None = None, symbols: Symbol
 
 
 def _labels(alphabet: Sequence[Symbol], symbols: Symbols | None) -> tuple[list[int], Mapping[int, str] | None]:
-    """The number of each letter, and the names to attach, if letters are names."""
+    """Return the number of each letter, and the names to attach, if letters are names."""
     table = symbol_table(symbols)
     if table is None and alphabet and all(type(letter) is int for letter in alphabet):
         numbers: list[Any] = list(alphabet)

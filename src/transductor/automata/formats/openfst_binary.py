@@ -1,7 +1,7 @@
 """The bytes of an OpenFst file of the type ``vector``: decoded with every length checked, and encoded.
 
 OpenFst's own reader trusts what it reads, down to a crash, and pynini shows weights with nine digits only; so files are
-read and written here, and given to OpenFst only when they are sound.
+read and written here, and passed to OpenFst only when they are sound.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class VectorFst:
 
 
 def encoded(fst: VectorFst) -> bytes:
-    """The file that OpenFst would write, less its hints about properties."""
+    """Return the file that OpenFst would write, less its hints about properties."""
     flags = 0 if fst.symbols is None else _HAS_INPUT_SYMBOLS | _HAS_OUTPUT_SYMBOLS
     count = sum(map(len, fst.arcs))
     weight, arc = _dtypes(fst.arc_type)
@@ -58,7 +58,7 @@ def encoded(fst: VectorFst) -> bytes:
 
 
 def decoded(data: bytes, source: str) -> VectorFst:
-    """What a file holds; AutomatonFormatError unless it is whole and consistent."""
+    """Return what a file holds; AutomatonFormatError unless it is complete and consistent."""
     if not data:
         raise AutomatonFormatError(source, None, "the file is empty")
     cursor = _Cursor(data, source)
@@ -141,7 +141,7 @@ def _symbols(cursor: _Cursor) -> dict[int, str]:
 
 
 def _states(cursor: _Cursor, arc_type: str, states: int) -> tuple[list[float], list[list[tuple[int, int, float, int]]]]:
-    """Final weights and arcs; a file written as a stream does not say how many (-1) and goes on to its end."""
+    """Read final weights and arcs; a file written as a stream does not say how many (-1) and goes on to its end."""
     weight, arc = _dtypes(arc_type)
     if not -1 <= states <= len(cursor.data):
         raise cursor.refused(f"the number of states is {states}")

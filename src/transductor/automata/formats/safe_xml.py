@@ -1,4 +1,4 @@
-"""XML without what makes XML dangerous: no document types, no entities, no other encodings, bounded depth and count."""
+"""XML without its dangerous parts: no document types, entities or other encodings, and bounded depth and size."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Element:
         return "".join(self.parts)
 
     def all(self, tag: str) -> list[Element]:
-        """The children of that name."""
+        """Return the children of that name."""
         return [child for child in self.children if child.tag == tag]
 
 
 def parsed_xml(text: str, source: str) -> Element:
-    """The root of a document, or an AutomatonFormatError that names the line."""
+    """Return the root of a document, or an AutomatonFormatError that names the line."""
     parser = expat.ParserCreate("UTF-8")
     parser.buffer_text = True
     document = Element("", {}, 0)

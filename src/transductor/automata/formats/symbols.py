@@ -1,12 +1,12 @@
-"""Symbol tables as OpenFst writes them: one ``name id`` in each line, where id 0 is ε."""
+"""Letters in files: in JSON, and in symbol tables as OpenFst writes them, with one ``name id`` in each line."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from transductor.automata.formats.errors import AutomatonFormatError
 from transductor.automata.formats.limits import lines_of, read_bytes, text_of
@@ -14,7 +14,7 @@ from transductor.automata.words import Symbol
 from transductor.results import write_atomically
 
 EPSILON = "<eps>"
-"""What ε is called where no table says otherwise."""
+"""The name of ε, unless a table gives another."""
 
 MAX_ID = 2**31 - 1
 
@@ -24,7 +24,7 @@ _SEPARATORS = re.compile(r"[ \t]+")
 
 @dataclass(frozen=True)
 class SymbolTable:
-    """Names and their numbers, one to one."""
+    """Names and their numbers; no two names have the same number."""
 
     ids: Mapping[str, int]
     names: Mapping[int, str] = field(init=False)
@@ -34,7 +34,7 @@ class SymbolTable:
 
     @property
     def alphabet(self) -> tuple[str, ...]:
-        """All names but that of ε, by number."""
+        """All names except that of ε, in the order of their numbers."""
         return tuple(self.names[number] for number in sorted(self.names) if number != 0)
 
     @property
@@ -48,7 +48,7 @@ Symbols: TypeAlias = SymbolTable | Mapping[str, int] | str | Path
 
 
 def symbol_table(symbols: Symbols | None) -> SymbolTable | None:
-    """The table that the argument ``symbols`` of a reader or writer stands for."""
+    """Return the table that the argument ``symbols`` of a reader or writer stands for."""
     if symbols is None or isinstance(symbols, SymbolTable):
         return symbols
     if isinstance(symbols, (str, Path)):
@@ -64,7 +64,7 @@ def symbol_table(symbols: Symbols | None) -> SymbolTable | None:
 
 
 def read_symbols(path: str | Path) -> SymbolTable:
-    """The table in a file of ``name id`` lines."""
+    """Return the table in a file of ``name id`` lines."""
     source = str(path)
     ids: dict[str, int] = {}
     seen: set[int] = set()
@@ -76,9 +76,7 @@ def read_symbols(path: str | Path) -> SymbolTable:
             raise AutomatonFormatError(source, number, f"a symbol is a name and a number; got {len(fields)} fields")
         name, id_ = fields[0], whole_number(fields[1])
         if id_ is None or id_ > MAX_ID:
-            raise AutomatonFormatError(
-                source, number, f"a symbol's number must be in 0…{MAX_ID}; got {_short(fields[1])}"
-            )
+            raise AutomatonFormatError(source, number, f"numbers must be in 0…{MAX_ID}; got {_short(fields[1])}")
         if name in ids or id_ in seen:
             raise AutomatonFormatError(source, number, f"the symbol {_short(name)} or its number {id_} is there twice")
         ids[name] = id_
@@ -96,7 +94,7 @@ def write_symbols(alphabet: Iterable[Symbol], path: str | Path) -> SymbolTable:
 
 
 def writable_name(letter: Symbol, epsilon: str | None = EPSILON) -> str:
-    """The letter as one field of a line, or the refusal that names it."""
+    """Return the letter as one field of a line, or the refusal that names it."""
     if not isinstance(letter, str):
         raise ValueError(f"letters must be strings in AT&T text and symbol tables; got {letter!r}")
     if not letter or re.search(r"[ \t\r\n]", letter) or letter.startswith("\ufeff"):
@@ -108,7 +106,7 @@ def writable_name(letter: Symbol, epsilon: str | None = EPSILON) -> str:
 
 
 def encodable(letter: str) -> str:
-    """The letter, if UTF-8 can hold it."""
+    """Return the letter, if UTF-8 can hold it."""
     try:
         letter.encode()
     except UnicodeEncodeError:
@@ -117,15 +115,37 @@ def encodable(letter: str) -> str:
 
 
 def fields_of(line: str) -> list[str]:
-    """What a line holds between blanks and tabs, and no other white space: letters may be any other character."""
+    """Split a line at blanks and tabs, and at no other white space: letters may be any other character."""
     stripped = line.removesuffix("\r").strip(" \t")
     return _SEPARATORS.split(stripped) if stripped else []
 
 
 def whole_number(text: str) -> int | None:
-    """A number written with at most eighteen ASCII digits and nothing else."""
+    """Return a number written with at most eighteen ASCII digits and nothing else."""
     return int(text) if _NUMBER.match(text) else None
 
 
 def _short(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:40] + "…")
+
+
+def alphabet_to_json(alphabet: Sequence[Symbol]) -> list[str | int]:
+    """Return the letters as JSON holds them; others than strings and integers are refused by name."""
+    letters: list[str | int] = []
+    for letter in alphabet:
+        if isinstance(letter, bool) or not isinstance(letter, (str, int)):
+            raise ValueError(f"letters must be strings or integers to be written; got {letter!r}")
+        letters.append(letter)
+    return letters
+
+
+def alphabet_from_json(letters: Any, source: str, line: int | None, where: str) -> tuple[Symbol, ...]:
+    """Return the alphabet in a JSON value, checked."""
+    if not isinstance(letters, list):
+        raise AutomatonFormatError(source, line, f"{where} must be a list of strings and integers")
+    for number, letter in enumerate(letters):
+        if isinstance(letter, bool) or not isinstance(letter, (str, int)):
+            raise AutomatonFormatError(source, line, f"{where}[{number}] must be a string or an integer")
+    if len(set(letters)) < len(letters):
+        raise AutomatonFormatError(source, line, f"{where} holds a letter twice")
+    return tuple(letters)

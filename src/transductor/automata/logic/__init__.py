@@ -1,1 +1,1 @@
-"""Monadic second-order logic over words, plain and weighted: formulas read, written and compiled to automata."""
+"""Monadic second-order logic over words, plain and weighted: formulas are read, written and compiled to automata."""

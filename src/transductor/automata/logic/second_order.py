@@ -3,7 +3,7 @@
 A formula with free variables is a language of marked words: every letter carries one bit per variable, and the bits of
 a variable mark the positions it stands for.  Connectives are products and complements; a quantifier forgets its bits,
 which makes the automaton nondeterministic, so that it is determinised and minimised again.  That a position is marked
-exactly once is asked where its variable is bound: before that, no automaton cares about other markings.
+exactly once is checked where its variable is bound; until then, automata may do anything on other markings.
 """
 
 from __future__ import annotations
@@ -17,32 +17,12 @@ from typing import TypeAlias, final
 
 import numpy as np
 
-from transductor.automata.finite_algebra import (
-    complemented,
-    intersected,
-    inverse_image,
-    minimised,
-    symmetric_difference,
-    united,
-)
+from transductor.automata.finite_algebra import inverse_image, minimised
 from transductor.automata.finite_automata import DFA, NFA, determinised
+from transductor.automata.logic import second_order_syntax as syntax
 from transductor.automata.logic.formula_text import FormulaError
 from transductor.automata.logic.formula_tree import Node, free_variables, is_set_variable
-from transductor.automata.logic.second_order_syntax import (
-    Compared,
-    End,
-    Formula,
-    Joined,
-    Letter,
-    Member,
-    Not,
-    Quantified,
-    Subset,
-    Successor,
-    Truth,
-    letters_used,
-    logic_formula,
-)
+from transductor.automata.logic.second_order_syntax import Formula, letters_used, logic_formula
 from transductor.automata.words import Symbol
 
 # Every variable that is free at the same time doubles the number of marked letters.
@@ -58,7 +38,7 @@ Step: TypeAlias = Callable[[int, Symbol, dict[str, int]], int]
 @final
 @dataclass(frozen=True)
 class Tracks:
-    """The alphabet of marked words: a symbol and one bit for each variable."""
+    """The alphabet of marked words: each letter is a symbol and one bit for each variable."""
 
     symbols: tuple[Symbol, ...]
     variables: tuple[str, ...] = ()
@@ -74,27 +54,27 @@ class Tracks:
         return tuple(product((0, 1), repeat=len(self.variables)))
 
     def having(self, names: Iterable[str]) -> Tracks:
-        """The tracks with these variables as well."""
+        """Return the tracks with these variables as well."""
         return Tracks(self.symbols, tuple(sorted({*self.variables, *names})))
 
     def without(self, name: str) -> Tracks:
-        """The tracks with one variable less."""
+        """Return the tracks with one variable less."""
         return Tracks(self.symbols, tuple(other for other in self.variables if other != name))
 
     def onto(self, fewer: Tracks) -> dict[Symbol, Symbol]:
-        """Every marked letter with only the bits that ``fewer`` has."""
+        """Return every marked letter with only the bits that ``fewer`` has."""
         kept = [self.variables.index(name) for name in fewer.variables]
         return {(symbol, bits): (symbol, tuple(bits[i] for i in kept)) for symbol, bits in self.alphabet}
 
 
 def mso(formula: str | Formula, alphabet: Iterable[Symbol], *, limit: int = 20_000) -> DFA:
-    """The minimal automaton of the words in which a sentence is true.
+    """Return the minimal automaton of the words in which a sentence is true.
 
     In the empty word there is no position: ``exists x. true`` is false there and ``forall x. false`` is true.
 
     Args:
         formula: Text, in the syntax of :mod:`transductor.automata.logic.second_order_syntax`, or its value.
-        alphabet: The symbols of words; a formula names them as ``str`` does.
+        alphabet: The letters of words; a formula names them as ``str`` does.
         limit: The most states that may come up on the way.  They can grow as a tower of exponentials with every
             alternation of quantifiers, so a sentence that needs more is refused.
     """
@@ -120,7 +100,7 @@ def check_sentence(formula: Node, symbols: tuple[Symbol, ...], text: str | None)
 
 
 def marked(formula: Formula, tracks: Tracks, *, limit: int) -> DFA:
-    """The minimal automaton of the marked words in which a formula is true; ``tracks`` has its free variables."""
+    """Return the minimal automaton of the marked words in which a formula is true."""
     if len(tracks.variables) > VARIABLES_LIMIT:
         raise ValueError(
             f"at most {VARIABLES_LIMIT} variables may be free at once, not {', '.join(tracks.variables)} in {formula}"
@@ -131,21 +111,21 @@ def marked(formula: Formula, tracks: Tracks, *, limit: int) -> DFA:
 
 
 def marked_once(variable: str, tracks: Tracks) -> DFA:
-    """The marked words in which a variable stands for exactly one position."""
+    """Return the marked words in which a variable stands for exactly one position."""
     return tabulated(tracks, 3, lambda state, _, on: min(state + on[variable], 2), {1})
 
 
 def forgetting(variable: str, tracks: Tracks, dfa: DFA, *, limit: int, within: object) -> DFA:
-    """The words that some marking of ``variable`` takes into the language, over the other tracks."""
+    """Return the words that some marking of ``variable`` takes into the language, over the other tracks."""
     fewer = tracks.without(variable)
     unmarked = tracks.onto(fewer)
     table = dfa.transitions.tolist()
-    hopeless = {state for state, row in enumerate(table) if {*row} == {state} and state not in dfa.accepting}
+    rejecting_sinks = {state for state, row in enumerate(table) if {*row} == {state} and state not in dfa.accepting}
     edges = frozenset(
         (source, unmarked[symbol], target)
         for source, row in enumerate(table)
         for symbol, target in zip(tracks.alphabet, row, strict=True)
-        if target not in hopeless
+        if target not in rejecting_sinks
     )
     try:
         return determinised(NFA(fewer.alphabet, dfa.states, edges, frozenset({dfa.start}), dfa.accepting), limit=limit)
@@ -154,12 +134,18 @@ def forgetting(variable: str, tracks: Tracks, dfa: DFA, *, limit: int, within: o
 
 
 def too_large(formula: object, limit: int, argument: str = "limit") -> ValueError:
-    """The refusal of a formula whose automaton outgrows the limit, which was given as ``argument``."""
+    """Return the error for a formula whose automaton outgrows the limit, which was given as ``argument``."""
     return ValueError(f"{argument} = {limit} states is too small for the subformula {formula}")
 
 
+def check_pair(first: DFA, second: DFA, formula: object, limit: int) -> None:
+    """Refuse a product of two automata that may outgrow the limit."""
+    if first.states * second.states > limit:
+        raise too_large(formula, limit)
+
+
 def tabulated(tracks: Tracks, states: int, step: Step, accepting: set[int]) -> DFA:
-    """The automaton with ``step(state, symbol, {variable: bit})`` as its next state."""
+    """Return the automaton with ``step(state, symbol, {variable: bit})`` as its next state."""
     table = [
         [int(step(state, symbol, dict(zip(tracks.variables, bits, strict=True)))) for symbol, bits in tracks.alphabet]
         for state in range(states)
@@ -170,15 +156,15 @@ def tabulated(tracks: Tracks, states: int, step: Step, accepting: set[int]) -> D
 
 def _compiled(formula: Formula, tracks: Tracks, limit: int) -> DFA:
     match formula:
-        case Not(operand):
-            return complemented(marked(operand, tracks, limit=limit))
-        case Joined(connective, operands):
+        case syntax.Not(operand):
+            return ~marked(operand, tracks, limit=limit)
+        case syntax.Joined(connective, operands):
             return _joined(formula, connective, [marked(operand, tracks, limit=limit) for operand in operands], limit)
-        case Quantified("exists", variable, body):
+        case syntax.Quantified("exists", variable, body):
             return _exists(formula, variable, marked(body, tracks.having([variable]), limit=limit), tracks, limit)
-        case Quantified(_, variable, body):
-            fails = complemented(marked(body, tracks.having([variable]), limit=limit))
-            return complemented(_exists(formula, variable, fails, tracks, limit))
+        case syntax.Quantified(_, variable, body):
+            fails = ~marked(body, tracks.having([variable]), limit=limit)
+            return ~_exists(formula, variable, fails, tracks, limit)
         case _:
             return _atom(formula, tracks)
 
@@ -186,7 +172,7 @@ def _compiled(formula: Formula, tracks: Tracks, limit: int) -> DFA:
 def _exists(formula: Formula, variable: str, body: DFA, tracks: Tracks, limit: int) -> DFA:
     inner = tracks.having([variable])
     if not is_set_variable(variable):
-        body = minimised(intersected(body, marked_once(variable, inner)))
+        body = minimised(body & marked_once(variable, inner))
     return forgetting(variable, inner, body, limit=limit, within=formula)
 
 
@@ -195,46 +181,44 @@ def _joined(formula: Formula, connective: str, operands: list[DFA], limit: int) 
         operands = operands[::-1]
 
     def pair(first: DFA, second: DFA) -> DFA:
-        if first.states * second.states > limit:
-            raise too_large(formula, limit)
+        check_pair(first, second, formula, limit)
         match connective:
             case "&":
-                result = intersected(first, second)
+                return minimised(first & second)
             case "|":
-                result = united(first, second)
+                return minimised(first | second)
             case "<->":
-                result = complemented(symmetric_difference(first, second))
+                return minimised(~(first ^ second))
             case _:
-                result = united(complemented(second), first)
-        return minimised(result)
+                return minimised(~second | first)
 
     return reduce(pair, operands)
 
 
 def _atom(formula: Formula, tracks: Tracks) -> DFA:
     match formula:
-        case Truth(value):
+        case syntax.Truth(value):
             return tabulated(tracks, 1, lambda state, symbol, on: 0, {0} if value else set())
-        case Letter(letter, x):
+        case syntax.Letter(letter, x):
             return tabulated(tracks, 2, lambda state, symbol, on: state | (on[x] and str(symbol) == letter), {1})
-        case End("first", x):
+        case syntax.End("first", x):
             return tabulated(tracks, 3, lambda state, symbol, on: state or 2 - on[x], {1})
-        case End(_, x):
+        case syntax.End(_, x):
             return tabulated(tracks, 2, lambda state, symbol, on: on[x], {1})
-        case Compared(x, relation, y):
+        case syntax.Compared(x, relation, y):
             return tabulated(tracks, 4, lambda state, symbol, on: state or on[x] + 2 * on[y], ORDERS[relation])
-        case Successor(later, earlier):
+        case syntax.Successor(later, earlier):
             return tabulated(tracks, 4, lambda state, symbol, on: _succession(state, on[earlier], on[later]), {2})
-        case Member(x, container):
+        case syntax.Member(x, container):
             return tabulated(tracks, 2, lambda state, symbol, on: state | (on[x] & on[container]), {1})
-        case Subset(inner, outer):
+        case syntax.Subset(inner, outer):
             return tabulated(tracks, 2, lambda state, symbol, on: state | (on[inner] & (1 - on[outer])), {0})
         case _:
-            raise TypeError(f"formula must be a formula of logic_syntax; got {formula!r}")
+            raise TypeError(f"formula must be a formula of second_order_syntax; got {formula!r}")
 
 
 def _succession(state: int, earlier: int, later: int) -> int:
-    """States: nothing yet, ``earlier`` just now, ``later`` right after it, too late."""
+    """Return the next of four states: nothing yet, ``earlier`` just now, ``later`` right after it, too late."""
     if state == 0:
         return 3 if later else earlier
     return (2 if later else 3) if state == 1 else state

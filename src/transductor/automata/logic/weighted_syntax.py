@@ -1,4 +1,4 @@
-"""Weighted formulas over words: values, how they are read, and which of them an automaton is promised for.
+"""Weighted formulas over words: values, how they are read, and for which of them there always is an automaton.
 
 =====================  ==============================================================================
 ``2``, ``-1/2``        the same weight for every word; ``0.1`` is exactly one tenth
@@ -24,19 +24,12 @@ from fractions import Fraction
 from typing import ClassVar, TypeAlias, final
 
 from transductor.automata.logic.formula_text import Reader, Token, bracketed, chained, read_completely
-from transductor.automata.logic.formula_tree import (
-    Chain,
-    Node,
-    Quantifier,
-    is_set_variable,
-    read_quantified,
-    wrapped,
-)
+from transductor.automata.logic.formula_tree import Chain, Node, Quantifier, is_set_variable, read_quantified, wrapped
 from transductor.automata.logic.second_order_syntax import SYMBOLS, Formula, read_formula
 
 
 class OutsideFragment(ValueError):
-    """A formula that no weighted automaton is promised for; ``subformula`` is the part that is to blame."""
+    """A formula for which there may be no weighted automaton; ``subformula`` is the part that is to blame."""
 
     def __init__(self, reason: str, subformula: str) -> None:
         self.reason, self.subformula = reason, subformula
@@ -109,9 +102,8 @@ def check_fragment(formula: WeightedFormula) -> None:
                 raise OutsideFragment("a product over sets is outside the restricted fragment", str(formula))
             culprit = _not_a_step_function(body)
             if culprit is not None:
-                raise OutsideFragment(
-                    f"a product over positions needs a step function, which {str(culprit)!r} is not", str(formula)
-                )
+                reason = f"a product over positions needs a step function, which {str(culprit)!r} is not"
+                raise OutsideFragment(reason, str(formula))
         case _:
             pass
 

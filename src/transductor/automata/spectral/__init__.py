@@ -1,1 +1,1 @@
-"""Automata learned from values: Hankel blocks, spectral learning, exact interpolation."""
+"""Automata learned from the values of a series: Hankel blocks, spectral learning and exact interpolation."""

@@ -1,4 +1,4 @@
-"""Spectral learning behind ``fit``, ``predict`` and ``score``: scikit-learn's tools take it; it needs none of them."""
+"""Spectral learning behind ``fit``, ``predict`` and ``score``: works with scikit-learn's tools, and without them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import numpy as np
 
 from transductor.automata.probabilistic import SmoothedModel, smoothed, unigram
 from transductor.automata.spectral.hankel_block import HankelBlock, Statistics
-from transductor.automata.spectral.learning import LearnedAutomaton, learned, learned_from_sample
-from transductor.automata.weighted import WeightedAutomaton
+from transductor.automata.spectral.learning import learned, learned_from_sample
 from transductor.automata.weights import Array
-from transductor.automata.words import Symbol, Word
+from transductor.automata.words import Symbol, Word, letters_of
 
 
 class NotFittedError(ValueError, AttributeError):
@@ -25,24 +24,17 @@ class SpectralLearner:
     """Learns a weighted automaton from strings, or from strings and the values a series takes at them.
 
     Args:
-        rank: Number of states; chosen unless given: on held-out strings, or, for values, by the singular values.
+        rank: Number of states; by default chosen on held-out strings or, for values, by the singular values.
         statistics: What is counted in strings: ``"strings"``, ``"prefixes"`` or ``"factors"``.
         prefixes: How many words name the rows of the Hankel block, or which.
         suffixes: The same for its columns.
         smoothing: Weight of the letters' own frequencies in each prediction that perplexity is measured on.
-        alphabet: The letters; those of ``X`` unless given.
-        seed: Of the split that chooses the rank.
+        alphabet: The letters; by default those of ``X``.
+        seed: Seed of the split that chooses the rank.
 
     After ``fit`` it has ``automaton_`` (:class:`WeightedAutomaton`), ``rank_``, ``singular_values_``, ``alphabet_``,
     ``learned_`` (:class:`LearnedAutomaton`) and ``model_`` (:class:`SmoothedModel`; ``None`` after values).
     """
-
-    automaton_: WeightedAutomaton
-    rank_: int
-    singular_values_: Array
-    alphabet_: tuple[Symbol, ...]
-    learned_: LearnedAutomaton
-    model_: SmoothedModel | None
 
     def __init__(
         self,
@@ -63,7 +55,7 @@ class SpectralLearner:
         self.seed = seed
 
     def fit(self, X: Sequence[Word], y: Sequence[float] | Array | None = None) -> SpectralLearner:
-        """Learns from a sample ``X`` of a distribution or, with ``y``, from the values of a series at the words ``X``.
+        """Learn from a sample ``X`` of a distribution or, with ``y``, from the values of a series at the words ``X``.
 
         With values, the Hankel block is made of words whose values are all known: of the given prefixes and suffixes,
         or of as many short ones as fit, up to the numbers given.  The empty word and every letter must be in ``X``.  A
@@ -72,20 +64,16 @@ class SpectralLearner:
         words = [tuple(word) for word in X]
         if not words:
             raise ValueError("X must hold at least one string")
+        self.model_: SmoothedModel | None = None
         if y is None:
+            basis = (self.prefixes, self.suffixes)
             result = learned_from_sample(
-                words,
-                self.alphabet,
-                statistics=self.statistics,
-                rank=self.rank,
-                basis=(self.prefixes, self.suffixes),
-                seed=self.seed,
+                words, self.alphabet, statistics=self.statistics, rank=self.rank, basis=basis, seed=self.seed
             )
             letters = result.automaton.alphabet
             self.model_ = smoothed(result.automaton, weight=self.smoothing, background=unigram(letters, words))
         else:
             result = learned(self._block(words, _numbers(y, len(words))), self.rank)
-            self.model_ = None
         self.learned_ = result
         self.automaton_ = result.automaton
         self.rank_ = result.rank
@@ -94,19 +82,19 @@ class SpectralLearner:
         return self
 
     def predict(self, X: Sequence[Word]) -> Array:
-        """The values ``(N)`` of the learned series at the words: estimates of probabilities when fitted to a sample."""
+        """Return the values ``(N)`` of the learned series: estimates of probabilities when fitted to a sample."""
         self._fitted()
         return self.automaton_.batch(self._known(X))
 
     def perplexity(self, X: Sequence[Word]) -> float:
-        """Perplexity per symbol, ends of strings included, of the smoothed model; see :func:`smoothed`."""
+        """Return the perplexity per symbol, ends of strings included, of the smoothed model; see :func:`smoothed`."""
         self._fitted()
         if self.model_ is None:
             raise ValueError("perplexity needs a learner fitted to strings; this one was fitted to values y")
         return self.model_.perplexity(self._known(X))
 
     def score(self, X: Sequence[Word], y: Sequence[float] | Array | None = None) -> float:
-        """Larger is better: minus the perplexity of ``X`` or, with ``y``, R² of the predictions.
+        """Return minus the perplexity of ``X`` or, with ``y``, R² of the predictions: larger is better.
 
         R² is ``1 − Σ (y − predicted)² / Σ (y − mean y)²``; for a constant y, 1 when it is met exactly and 0 otherwise.
         """
@@ -124,11 +112,11 @@ class SpectralLearner:
         return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The arguments of the constructor as they are now."""
+        """Return the arguments of the constructor as they are now."""
         return {name: getattr(self, name) for name in self._parameters()}
 
     def set_params(self, **params: Any) -> SpectralLearner:
-        """Changes arguments of the constructor; takes effect at the next ``fit``."""
+        """Change arguments of the constructor, which takes effect at the next ``fit``."""
         for name, value in params.items():
             if name not in self._parameters():
                 raise ValueError(f"params must be among {', '.join(map(repr, self._parameters()))}; got {name!r}")
@@ -137,13 +125,11 @@ class SpectralLearner:
 
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self).__init__).parameters
-        given = [
-            f"{name}={value!r}" for name, value in self.get_params().items() if value is not defaults[name].default
-        ]
-        return f"SpectralLearner({', '.join(given)})"
+        changed = {name: value for name, value in self.get_params().items() if value is not defaults[name].default}
+        return f"SpectralLearner({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
 
     def __sklearn_tags__(self) -> Any:
-        """What scikit-learn wants to know; only scikit-learn asks."""
+        """Return the tags of the estimator; only scikit-learn calls this."""
         utils = importlib.import_module("sklearn.utils")
         return utils.Tags(
             estimator_type=None,
@@ -174,13 +160,12 @@ class SpectralLearner:
         return words
 
     def _block(self, words: list[tuple[Symbol, ...]], values: Array) -> HankelBlock:
-        """The block of words with known values."""
+        """Return the block of words with known values."""
         sums: dict[tuple[Symbol, ...], list[float]] = {}
         for word, value in zip(words, values.tolist(), strict=True):
             sums.setdefault(word, []).append(value)
         known = {word: sum(seen) / len(seen) for word, seen in sums.items()}
-        given = tuple(dict.fromkeys(letter for word in words for letter in word))
-        letters = given if self.alphabet is None else tuple(self.alphabet)
+        letters = letters_of(words) if self.alphabet is None else tuple(self.alphabet)
         rows, columns = _complete(known, letters, self.prefixes, self.suffixes)
 
         def series(word: tuple[Symbol, ...]) -> float:
@@ -197,12 +182,9 @@ def _complete(
     prefixes: int | Sequence[Word],
     suffixes: int | Sequence[Word],
 ) -> tuple[list[tuple[Symbol, ...]], list[tuple[Symbol, ...]]]:
-    """Prefixes and suffixes, shortest first and in turn, for as long as every value of their block is known."""
+    """Return prefixes and suffixes, shortest first and in turn, for as long as every value of their block is known."""
     middles = [(), *((letter,) for letter in letters)]
-    most_rows = int(prefixes) if isinstance(prefixes, (int, np.integer)) else 0
-    most_columns = int(suffixes) if isinstance(suffixes, (int, np.integer)) else 0
-    rows = [tuple(word) for word in ([()] if isinstance(prefixes, (int, np.integer)) else prefixes)]
-    columns = [tuple(word) for word in ([()] if isinstance(suffixes, (int, np.integer)) else suffixes)]
+    (most_rows, rows), (most_columns, columns) = map(_wanted_words, (prefixes, suffixes))
     for word in sorted(filter(None, known), key=len):
         if len(rows) < most_rows:
             needed = ((*word, *middle, *column) for column in columns for middle in middles)
@@ -213,6 +195,11 @@ def _complete(
             if all(entry in known for entry in needed):
                 columns.append(word)
     return rows, columns
+
+
+def _wanted_words(words: int | Sequence[Word]) -> tuple[int, list[tuple[Symbol, ...]]]:
+    """Return how many words to choose at most, and the words to begin with."""
+    return (int(words), [()]) if isinstance(words, (int, np.integer)) else (0, [tuple(word) for word in words])
 
 
 def _numbers(y: Sequence[float] | Array, count: int) -> Array:

@@ -16,17 +16,17 @@ from transductor.automata.weights import Array
 from transductor.automata.words import Symbol, Word
 
 Series: TypeAlias = Callable[[tuple[Symbol, ...]], Any]
-"""Any function of a word (a tuple of symbols) to a number; a WeightedAutomaton is one."""
+"""Any function from a word (a tuple of letters) to a number; a WeightedAutomaton is one."""
 
 Statistics: TypeAlias = Literal["strings", "prefixes", "factors"]
-"""What is counted in a sample: whole strings, the beginnings of strings, or every stretch of consecutive letters."""
+"""What is counted in a sample: complete strings, the beginnings of strings, or all runs of consecutive letters."""
 
 BASIS_LENGTH: Final = 6
 """The longest prefixes and suffixes chosen from a sample: longer ones are too rare to say much."""
 
 
 def basis_words(alphabet: Iterable[Symbol], max_length: int) -> list[tuple[Symbol, ...]]:
-    """All words up to ``max_length``, shortest first, then in the order of the alphabet."""
+    """Return all words up to ``max_length``, shortest first, then in the order of the alphabet."""
     if max_length < 0:
         raise ValueError(f"max_length must be at least 0; got {max_length}")
     letters = tuple(alphabet)
@@ -34,7 +34,7 @@ def basis_words(alphabet: Iterable[Symbol], max_length: int) -> list[tuple[Symbo
 
 
 def hankel(series: WeightedAutomaton | Series, prefixes: Sequence[Word], suffixes: Sequence[Word]) -> Array:
-    """The matrix ``(P, S)`` of ``series(prefix + suffix)``.
+    """Return the matrix ``(P, S)`` of ``series(prefix + suffix)``.
 
     An automaton is asked for one state per prefix and one co-state per suffix, and the matrix is their product; any
     other callable is asked once for each distinct word.  Fractions when the automaton is rational, float64 otherwise.
@@ -54,7 +54,7 @@ def hankel(series: WeightedAutomaton | Series, prefixes: Sequence[Word], suffixe
 
 @dataclass(frozen=True, eq=False)
 class HankelBlock:
-    """What spectral learning reads: a finite piece of the Hankel matrix of a series, and its shifts by one letter.
+    """A finite piece of the Hankel matrix of a series, and its shifts by one letter, from which automata are learned.
 
     Args:
         alphabet: The letters, in the order of ``shifted``.
@@ -92,7 +92,7 @@ class HankelBlock:
         prefixes: Sequence[Word],
         suffixes: Sequence[Word],
     ) -> HankelBlock:
-        """The block of a series at these prefixes and suffixes; both must hold the empty word."""
+        """Return the block of a series at these prefixes and suffixes; both must hold the empty word."""
         letters = tuple(alphabet)
         rows, columns = _checked("prefixes", prefixes, letters), _checked("suffixes", suffixes, letters)
         if isinstance(series, WeightedAutomaton):
@@ -115,7 +115,7 @@ class HankelBlock:
         prefixes: Sequence[Word],
         suffixes: Sequence[Word],
     ) -> HankelBlock:
-        """The block of what :func:`counted` counts in a sample, per string of the sample."""
+        """Return the block of what :func:`counted` counts in a sample, per string of the sample."""
         longest = max(map(len, prefixes), default=0) + 1 + max(map(len, suffixes), default=0)
         counts = counted(strings, statistics, longest)
         return cls.of(lambda word: counts.get(word, 0) / len(strings), alphabet, prefixes, suffixes)
@@ -134,7 +134,7 @@ class HankelBlock:
 def counted(
     strings: Iterable[Word], statistics: Statistics, max_length: int | None = None
 ) -> Counter[tuple[Symbol, ...]]:
-    """How often each word up to ``max_length`` is a string of the sample, begins one, or occurs inside one.
+    """Return how often each word up to ``max_length`` is a string of the sample, begins one, or occurs inside one.
 
     A factor counts once per occurrence; the empty factor of a string of length n occurs n + 1 times.
     """
@@ -158,12 +158,9 @@ def counted(
 
 
 def frequent_words(
-    strings: Sequence[Word],
-    statistics: Statistics,
-    prefixes: int | Sequence[Word],
-    suffixes: int | Sequence[Word],
+    strings: Sequence[Word], statistics: Statistics, prefixes: int | Sequence[Word], suffixes: int | Sequence[Word]
 ) -> tuple[list[tuple[Symbol, ...]], list[tuple[Symbol, ...]]]:
-    """The prefixes and the suffixes for a block of a sample: the most frequent ones, or those that are given.
+    """Return the prefixes and the suffixes for a block of a sample: the most frequent ones, or those that are given.
 
     Rows are beginnings of strings, columns ends of strings (``"strings"``) or factors (``"prefixes"``); for
     ``"factors"`` both are factors.  All are at most six letters long; the empty word is always the first.
@@ -191,33 +188,29 @@ def _product(automaton: WeightedAutomaton, states: Array, costates: Array) -> Ar
 
 
 def _states(automaton: WeightedAutomaton, prefixes: Sequence[Word]) -> Array:
-    """The states ``(P, D)`` after each prefix."""
-    known: dict[tuple[int, ...], Array] = {(): automaton.initial}
-    read = [tuple(automaton.indices(prefix)) for prefix in prefixes]
-    for letters in read:
-        for end in range(1, len(letters) + 1):
-            if letters[:end] not in known:
-                before = known[letters[: end - 1]]
-                known[letters[:end]] = automaton.weights.product(automaton.matrices[letters[end - 1]], before)
-    return _stacked(automaton, [known[letters] for letters in read])
+    """Return the states ``(P, D)`` after each prefix."""
+    product = automaton.weights.product
+    return _vectors(automaton, prefixes, automaton.initial, lambda state, matrix: product(matrix, state))
 
 
 def _costates(automaton: WeightedAutomaton, suffixes: Sequence[Word]) -> Array:
-    """The linear forms ``(S, D)`` that give the value of each suffix from a state."""
-    known: dict[tuple[int, ...], Array] = {(): automaton.final}
-    read = [tuple(automaton.indices(suffix)) for suffix in suffixes]
+    """Return the linear forms ``(S, D)`` that give the value of each suffix from a state."""
+    product = automaton.weights.product
+    mirrored = [tuple(suffix)[::-1] for suffix in suffixes]
+    return _vectors(automaton, mirrored, automaton.final, lambda form, matrix: product(form[None, :], matrix)[0])
+
+
+def _vectors(
+    automaton: WeightedAutomaton, words: Sequence[Word], start: Array, step: Callable[[Array, Array], Array]
+) -> Array:
+    """Return the vectors after each word, where ``step`` moves one by the matrix of a letter."""
+    known: dict[tuple[int, ...], Array] = {(): start}
+    read = [tuple(automaton.indices(word)) for word in words]
     for letters in read:
-        for start in range(len(letters) - 1, -1, -1):
-            if letters[start:] not in known:
-                after = known[letters[start + 1 :]]
-                known[letters[start:]] = automaton.weights.product(after[None, :], automaton.matrices[letters[start]])[
-                    0
-                ]
-    return _stacked(automaton, [known[letters] for letters in read])
-
-
-def _stacked(automaton: WeightedAutomaton, vectors: list[Array]) -> Array:
-    return np.stack(vectors) if vectors else automaton.weights.zeros(0, automaton.dim)
+        for end in range(1, len(letters) + 1):
+            if letters[:end] not in known:
+                known[letters[:end]] = step(known[letters[: end - 1]], automaton.matrices[letters[end - 1]])
+    return np.stack([known[letters] for letters in read]) if read else automaton.weights.zeros(0, automaton.dim)
 
 
 def _number(series: Series, word: tuple[Symbol, ...]) -> float:
@@ -232,7 +225,7 @@ def _number(series: Series, word: tuple[Symbol, ...]) -> float:
 
 
 def _checked(name: str, words: Sequence[Word], alphabet: tuple[Symbol, ...]) -> tuple[tuple[Symbol, ...], ...]:
-    """The words as tuples, when they are distinct, made of the letters, and the empty word is among them."""
+    """Return the words as tuples, when they are distinct, made of the letters, and the empty word is among them."""
     read = tuple(tuple(word) for word in words)
     if () not in read:
         raise ValueError(f"{name} must contain the empty word (); got {len(read)} words without it")

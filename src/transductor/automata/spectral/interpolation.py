@@ -1,4 +1,4 @@
-"""The exact machine of a function whose values are rational: a Hankel block, inverted without rounding."""
+"""The exact machine of a function with rational values: a Hankel block is inverted without rounding."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from transductor.automata.spectral.hankel_block import basis_words
 from transductor.automata.weighted import WeightedAutomaton
+from transductor.automata.weights import WEIGHTS, Array
 from transductor.automata.words import Symbol
 
 Word = tuple[Symbol, ...]
 
 
 class NotRational(ValueError):
-    """No machine within the limits has these values; the message names a word, or the rank that was reached."""
+    """There is no machine within the limits that has these values; the message names a word, or the rank reached."""
 
 
 def interpolated(
@@ -28,19 +31,19 @@ def interpolated(
     check_length: int = 24,
     seed: int = 0,
 ) -> WeightedAutomaton:
-    """The minimal automaton of a function on words, over the rationals.
+    """Return the minimal automaton of a function on words, over the rationals.
 
     Words up to length 1, 2, … are prefixes and suffixes, until the machine agrees with the function at random words.  A
-    state is what the chosen suffixes would give, so that rational values give rational weights.
+    state consists of the values of the chosen suffixes, so that rational values give rational weights.
 
     Args:
         function: Takes a tuple of letters, gives an integer or a Fraction.
         alphabet: The letters.
         max_length: Longest prefixes and suffixes.
         max_rank: The most states.
-        checks: Random words the machine is compared at, besides a power of every letter.
+        checks: How many random words the machine is compared at, besides a power of every letter.
         check_length: Their greatest length.
-        seed: Of these random words.
+        seed: Seed of these random words.
 
     Raises:
         NotRational: If there are more states than allowed, or a random word still has another value in the end.
@@ -69,65 +72,59 @@ def interpolated(
         if wrong is None:
             return machine
         failure = (
-            f"a machine of {len(prefixes)} states, found on words of up to {2 * length + 1} letters, gives "
+            f"a machine of {len(prefixes)} states, computed from words of up to {2 * length + 1} letters, gives "
             f"{machine(wrong)} at {wrong!r}, where the function gives {value(wrong)}"
         )
     raise NotRational(failure)
 
 
 def _independent(value: Callable[[Word], Fraction], words: list[Word]) -> tuple[list[Word], list[Word]]:
-    """Prefixes whose rows are a basis of the block, and as many suffixes that tell them apart."""
+    """Return prefixes whose rows are a basis of the block, and as many suffixes that tell them apart."""
     prefixes: list[Word] = []
     suffixes: list[Word] = []
-    echelon: list[tuple[int, list[Fraction]]] = []
+    echelon: list[tuple[int, Array]] = []
     for prefix in words:
-        row = [value(prefix + suffix) for suffix in words]
+        row = _fractions([value(prefix + suffix) for suffix in words])
         for pivot, other in echelon:
             if row[pivot]:
-                factor = row[pivot] / other[pivot]
-                row = [entry - factor * each for entry, each in zip(row, other, strict=True)]
-        pivot = next((place for place, entry in enumerate(row) if entry), -1)
-        if pivot >= 0:
-            echelon.append((pivot, row))
+                row = row - row[pivot] / other[pivot] * other
+        pivots = np.flatnonzero(row)
+        if len(pivots):
+            echelon.append((int(pivots[0]), row))
             prefixes.append(prefix)
-            suffixes.append(words[pivot])
+            suffixes.append(words[pivots[0]])
     return prefixes, suffixes
 
 
 def _machine(
     value: Callable[[Word], Fraction], letters: Word, prefixes: list[Word], suffixes: list[Word]
 ) -> WeightedAutomaton:
-    rank = len(prefixes)
-    if rank == 0:
-        zero = [[Fraction(0)]]
-        return WeightedAutomaton([Fraction(0)], [zero for _ in letters], [Fraction(0)], letters)
+    if not prefixes:
+        return WeightedAutomaton([0], [[[0]] for _ in letters], [0], letters)
     # Columns are the states after the prefixes, in the coordinates of the suffixes.
-    inverse = _inverted([[value(prefix + suffix) for prefix in prefixes] for suffix in suffixes])
-    matrices = []
-    for letter in letters:
-        moved = [[value((*prefix, letter, *suffix)) for prefix in prefixes] for suffix in suffixes]
-        matrices.append(_times(moved, inverse))
-    initial = [value(suffix) for suffix in suffixes]
-    # What a state is worth now, from what the prefixes are worth.
-    final = _times([[value(prefix) for prefix in prefixes]], inverse)[0]
-    return WeightedAutomaton(initial, matrices, final, letters)
+    inverse = _inverted(_fractions([[value(prefix + suffix) for prefix in prefixes] for suffix in suffixes]))
+    matrices = [
+        _fractions([[value((*prefix, letter, *suffix)) for prefix in prefixes] for suffix in suffixes]) @ inverse
+        for letter in letters
+    ]
+    # The value of a state follows from the values of the prefixes.
+    final = _fractions([value(prefix) for prefix in prefixes]) @ inverse
+    return WeightedAutomaton([value(suffix) for suffix in suffixes], matrices, final, letters)
 
 
-def _times(left: list[list[Fraction]], right: list[list[Fraction]]) -> list[list[Fraction]]:
-    columns = list(zip(*right, strict=True))
-    return [[sum((a * b for a, b in zip(row, column, strict=True)), Fraction(0)) for column in columns] for row in left]
+def _fractions(values: list[Any]) -> Array:
+    return np.array(values, dtype=object)
 
 
-def _inverted(matrix: list[list[Fraction]]) -> list[list[Fraction]]:
-    """Gauss and Jordan; the matrix is regular."""
+def _inverted(matrix: Array) -> Array:
+    """Return the inverse of a regular matrix, by Gauss and Jordan."""
     size = len(matrix)
-    rows = [[*row, *(Fraction(int(i == j)) for j in range(size))] for i, row in enumerate(matrix)]
+    rows = np.concatenate((matrix, WEIGHTS["rational"].eye(size)), axis=1)
     for column in range(size):
-        pivot = next(place for place in range(column, size) if rows[place][column])
-        rows[column], rows[pivot] = rows[pivot], rows[column]
-        rows[column] = [entry / rows[column][column] for entry in rows[column]]
-        for place in range(size):
-            if place != column and rows[place][column]:
-                factor = rows[place][column]
-                rows[place] = [entry - factor * each for entry, each in zip(rows[place], rows[column], strict=True)]
-    return [row[size:] for row in rows]
+        pivot = column + int(np.flatnonzero(rows[column:, column])[0])
+        rows[[column, pivot]] = rows[[pivot, column]]
+        rows[column] /= rows[column, column]
+        for place in np.flatnonzero(rows[:, column]):
+            if place != column:
+                rows[place] -= rows[place, column] * rows[column]
+    return rows[:, size:]

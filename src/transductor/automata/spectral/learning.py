@@ -1,7 +1,7 @@
 """Spectral learning: from the values of a series to an automaton that computes it.
 
 The Hankel matrix of a series has the rank of its smallest automaton, and every factorisation ``H = P · S`` at that rank
-is one: rows of P are the states after the prefixes, columns of S what the suffixes make of a state.  With the singular
+is one: rows of P are the states after the prefixes, columns of S the values of suffixes.  With the singular
 value decomposition ``H = U Σ Vᵀ`` cut at the rank, and the blocks H_a shifted by a letter::
 
     initial = Σ^-½ Vᵀ · H[ε, :]      M_a = (Σ^-½ Uᵀ H_a V Σ^-½)ᵀ      final = Σ^-½ Uᵀ · H[:, ε]
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -22,7 +22,7 @@ from transductor.automata.reduction import RankWarning
 from transductor.automata.spectral.hankel_block import HankelBlock, Statistics, frequent_words
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import Array
-from transductor.automata.words import Symbol, Word
+from transductor.automata.words import Symbol, Word, letters_of
 
 SURE_GAP: Final = 1e3
 """A drop between neighbouring singular values that only rounding explains."""
@@ -37,11 +37,11 @@ class LearnedAutomaton:
     Args:
         automaton: The machine, in float64.
         rank: Its number of states.
-        singular_values: Of the (weighted) block, largest first.
+        singular_values: Singular values of the (weighted) block, largest first.
         gap: ``σ_rank / σ_{rank+1}``; ``inf`` when the block has no further singular value, or only zeros.
         residual: Norm of the error on the block and its shifts, relative to their norm.
         warning: What is doubtful about the rank; empty when nothing is.
-        queries: Distinct words a callable was asked for.
+        queries: How many distinct words a callable was asked for.
     """
 
     automaton: WeightedAutomaton
@@ -61,11 +61,11 @@ def learned(
     row_weights: Array | None = None,
     column_weights: Array | None = None,
 ) -> LearnedAutomaton:
-    """The automaton of a Hankel block.
+    """Return the automaton of a Hankel block.
 
     Args:
         block: Values of the series.  The machine is exact when the block has the rank of the series.
-        rank: Number of states.  Unless given, it is read off the singular values above ``tolerance``: at the last drop
+        rank: Number of states.  By default it is chosen by the singular values above ``tolerance``: at the last drop
             by a factor of 1000, else at the largest drop if it is tenfold, else all of them.  The last case, and a
             block without a singular value below ``tolerance``, give a :class:`RankWarning`.
         tolerance: Singular values below this share of the largest are taken for zero.
@@ -73,11 +73,8 @@ def learned(
             better may count more.  They change nothing when the rank is exact.
         column_weights: The same for columns ``(S)``.
     """
-    parts = _Decomposition.of(block, tolerance, row_weights, column_weights)
-    chosen, warning = parts.rank_by_gap() if rank is None else parts.checked(rank)
-    automaton = parts.automaton(chosen)
-    gap, residual = parts.gap(chosen), residual_on(block, automaton)
-    return told(LearnedAutomaton(automaton, chosen, parts.singular_values, gap, residual, warning))
+    parts = Decomposition.of(block, tolerance, row_weights, column_weights)
+    return parts.learned(block, *(parts.rank_by_gap() if rank is None else parts.checked(rank)))
 
 
 def learned_from_sample(
@@ -90,7 +87,7 @@ def learned_from_sample(
     max_rank: int = 12,
     seed: int = 0,
 ) -> LearnedAutomaton:
-    """The automaton of a distribution over strings, from a sample of it.
+    """Return the automaton of a distribution over strings, from a sample of it.
 
     What is counted decides which series the block holds.  All three use the same matrices; with M = Σ_a M_a::
 
@@ -104,20 +101,20 @@ def learned_from_sample(
 
     Args:
         strings: The sample, at least one string.
-        alphabet: The letters; unless given, those of the sample in the order of their first appearance.
+        alphabet: The letters; by default those of the sample in the order of their first appearance.
         statistics: ``"strings"``, ``"prefixes"`` or ``"factors"``.
-        rank: Number of states.  Unless given, the one up to ``max_rank`` whose smoothed machine, learned from four
+        rank: Number of states.  By default the one up to ``max_rank`` whose smoothed machine, learned from four
             fifths of the strings, has the lowest perplexity on the others: the singular values of a sample seldom tell.
         basis: How many of the most frequent prefixes and suffixes to use, or a pair: for the prefixes and for the
             suffixes, how many or which.
         max_rank: The largest rank to try.
-        seed: Of the split.
+        seed: Seed of the split.
     """
     words = [tuple(string) for string in strings]
     if not words:
         raise ValueError("strings must hold at least one string")
-    letters = tuple(dict.fromkeys(letter for word in words for letter in word)) if alphabet is None else tuple(alphabet)
-    missing = {letter for word in words for letter in word} - set(letters)
+    letters = letters_of(words) if alphabet is None else tuple(alphabet)
+    missing = set(letters_of(words)) - set(letters)
     if missing:
         raise ValueError(f"alphabet must hold every letter of the strings; {missing!r} missing from {letters!r}")
     rows, columns = frequent_words(words, statistics, *(basis if isinstance(basis, tuple) else (basis, basis)))
@@ -138,15 +135,13 @@ def learned_from_sample(
             model = smoothed(_of_strings(fewer.automaton(size), statistics), background=unigram(letters, kept))
             perplexities.append(model.perplexity(held))
         chosen = min(int(np.argmin(perplexities)), parts.above)
-    machine = parts.automaton(chosen)
-    gap, residual = parts.gap(chosen), residual_on(block, machine)
-    automaton = _of_strings(machine, statistics)
-    return told(LearnedAutomaton(automaton, chosen, parts.singular_values, gap, residual, warning))
+    result = parts.learned(block, chosen, warning)
+    return replace(result, automaton=_of_strings(result.automaton, statistics))
 
 
 @dataclass(frozen=True, eq=False)
-class _Decomposition:
-    """A weighted block ``U Σ Vᵀ`` and what is needed to read an automaton off it."""
+class Decomposition:
+    """A weighted block ``U Σ Vᵀ``, and what is needed to compute an automaton from it."""
 
     alphabet: tuple[Symbol, ...]
     left: Array  # (P, K)
@@ -158,13 +153,14 @@ class _Decomposition:
     above: int  # singular values that are not zero
 
     @classmethod
-    def of(cls, block: HankelBlock, tolerance: float, rows: Array | None, columns: Array | None) -> _Decomposition:
+    def of(cls, block: HankelBlock, tolerance: float, rows: Array | None, columns: Array | None) -> Decomposition:
+        """Decompose a block whose rows and columns are multiplied by weights."""
         weights = []
-        for name, given, words in (("row", rows, block.prefixes), ("column", columns, block.suffixes)):
-            factors = np.ones(len(words)) if given is None else np.asarray(given, dtype=np.float64)
-            if factors.shape != (len(words),) or not (np.isfinite(factors) & (factors > 0)).all():
-                raise ValueError(f"{name}_weights must be {len(words)} positive numbers; got {given!r}")
-            weights.append(factors)
+        for name, factors, words in (("row", rows, block.prefixes), ("column", columns, block.suffixes)):
+            checked = np.ones(len(words)) if factors is None else np.asarray(factors, dtype=np.float64)
+            if checked.shape != (len(words),) or not (np.isfinite(checked) & (checked > 0)).all():
+                raise ValueError(f"{name}_weights must be {len(words)} positive numbers; got {factors!r}")
+            weights.append(checked)
         outer = weights[0][:, None] * weights[1]
         values, shifted = block.block.astype(np.float64) * outer, block.shifted.astype(np.float64) * outer
         if not (np.isfinite(values).all() and np.isfinite(shifted).all()):
@@ -176,12 +172,16 @@ class _Decomposition:
         above = int((singular_values > floor).sum())
         return cls(block.alphabet, left, singular_values, right.T, shifted, row, column, above)
 
-    def gap(self, rank: int) -> float:
-        values = self.singular_values
-        return float(values[rank - 1] / values[rank]) if 0 < rank < len(values) and values[rank] > 0 else math.inf
+    def learned(self, block: HankelBlock, rank: int, warning: str, queries: int = 0) -> LearnedAutomaton:
+        """Return the automaton of this rank with its evidence, after giving the warning, if there is one."""
+        values, automaton = self.singular_values, self.automaton(rank)
+        gap = float(values[rank - 1] / values[rank]) if 0 < rank < len(values) and values[rank] > 0 else math.inf
+        if warning:
+            warnings.warn(warning, RankWarning, stacklevel=3)
+        return LearnedAutomaton(automaton, rank, values, gap, _residual(block, automaton), warning, queries)
 
     def checked(self, rank: int) -> tuple[int, str]:
-        """A rank that was asked for, lowered to the number of singular values that are not zero, and a warning."""
+        """Return a rank that was asked for, at most the number of non-zero singular values, and a warning."""
         largest = len(self.singular_values)
         if not 0 <= rank <= largest:
             raise ValueError(f"rank must lie between 0 and {largest}, the smaller side of the block; got {rank}")
@@ -190,7 +190,7 @@ class _Decomposition:
         return rank, ""
 
     def rank_by_gap(self) -> tuple[int, str]:
-        """The rank and what is doubtful about it."""
+        """Return the rank that the singular values tell, and what is doubtful about it."""
         if self.above == 0:
             return 0, ""
         full = self.above == len(self.singular_values)
@@ -215,6 +215,7 @@ class _Decomposition:
         return rank, ""
 
     def automaton(self, rank: int) -> WeightedAutomaton:
+        """Return the automaton with this many states."""
         roots = np.sqrt(self.singular_values[:rank])
         left, right = self.left[:, :rank] / roots, self.right[:, :rank] / roots
         matrices = (left.T @ self.shifted @ right).transpose(0, 2, 1)
@@ -222,40 +223,34 @@ class _Decomposition:
         return WeightedAutomaton(initial, matrices, final, self.alphabet, weights="float")
 
 
-def told(result: LearnedAutomaton) -> LearnedAutomaton:
-    """The same, after its warning was given."""
-    if result.warning:
-        warnings.warn(result.warning, RankWarning, stacklevel=3)
-    return result
-
-
-def residual_on(block: HankelBlock, automaton: WeightedAutomaton) -> float:
-    """Norm of the automaton's error on the block and its shifts, relative to their norm."""
-    found = HankelBlock.of(automaton, block.alphabet, block.prefixes, block.suffixes)
+def _residual(block: HankelBlock, automaton: WeightedAutomaton) -> float:
+    """Return the norm of the automaton's error on the block and its shifts, relative to their norm."""
+    actual = HankelBlock.of(automaton, block.alphabet, block.prefixes, block.suffixes)
     wanted = np.concatenate([block.block[None], block.shifted]).astype(np.float64)
-    error = float(np.linalg.norm(np.concatenate([found.block[None], found.shifted]) - wanted))
+    error = float(np.linalg.norm(np.concatenate([actual.block[None], actual.shifted]) - wanted))
     size = float(np.linalg.norm(wanted))
     return error / size if size > 0 else error
 
 
 def _inverse_roots(values: Array) -> Array:
+    """Return ``1/√value``, and 1 for values that are not positive."""
     return np.asarray(1 / np.sqrt(np.where(values > 0, values, 1.0)))
 
 
-def _variance_weighted(block: HankelBlock) -> _Decomposition:
+def _variance_weighted(block: HankelBlock) -> Decomposition:
     rows, columns = block.block.sum(axis=1), block.block.sum(axis=0)
-    return _Decomposition.of(block, 1e-10, _inverse_roots(rows), _inverse_roots(columns))
+    return Decomposition.of(block, 1e-10, _inverse_roots(rows), _inverse_roots(columns))
 
 
-def equilibrated(block: HankelBlock) -> _Decomposition:
-    """Rows, then columns, brought to norm 1, so that a series may grow or fade with length."""
+def equilibrated(block: HankelBlock) -> Decomposition:
+    """Decompose a block with rows, then columns, brought to norm 1: a series may grow or fade with length."""
     rows = _inverse_roots((block.block**2).sum(axis=1))
     columns = _inverse_roots(((block.block * rows[:, None]) ** 2).sum(axis=0))
-    return _Decomposition.of(block, 1e-14, rows, columns)
+    return Decomposition.of(block, 1e-14, rows, columns)
 
 
 def _of_strings(automaton: WeightedAutomaton, statistics: Statistics) -> WeightedAutomaton:
-    """From the machine of what was counted to the machine of the strings."""
+    """Turn the machine of what was counted into the machine of the strings."""
     if statistics == "strings":
         return automaton
     rest = np.eye(automaton.dim) - automaton.matrices.sum(axis=0)

@@ -1,4 +1,4 @@
-"""Spectral learning of a black box: which words to ask a function for, and when to stop."""
+"""Spectral learning of a function that can only be called: which words to ask for, and when to stop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from transductor.automata.spectral.hankel_block import HankelBlock, Series, basis_words, hankel
-from transductor.automata.spectral.learning import LearnedAutomaton, equilibrated, residual_on, told
+from transductor.automata.spectral.learning import LearnedAutomaton, equilibrated
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import Array
 from transductor.automata.words import Symbol
@@ -25,13 +25,13 @@ def learned_from_callable(
     seed: int = 0,
     tolerance: float = 1e-9,
 ) -> LearnedAutomaton:
-    """The automaton of a function on words, from values that it chooses to ask for.
+    """Return the automaton of a function on words, from values that it chooses to ask for.
 
     It begins with the words up to ``first_length`` (up to 50 of them, and at least the letters) as prefixes and
     suffixes, keeps as many of each as the rank needs, extends these by one letter and looks again, until the rank
     stops growing.  Then the machine is compared with the function at random words; where they differ, all beginnings
     and ends of that word join the prefixes and suffixes.  No word is asked for twice, and no more than ``max_queries``
-    are: where that, or ``max_rank``, ends the search, the machine found so far carries a :class:`RankWarning`.
+    are: where that, or ``max_rank``, ends the search, the latest machine comes with a :class:`RankWarning`.
 
     Args:
         function: Takes a tuple of letters, gives a finite number.
@@ -39,10 +39,10 @@ def learned_from_callable(
         max_queries: The most distinct words to ask for.
         max_rank: The most states.
         first_length: Words of this length are looked at from the beginning.
-        checks: Random words the machine is compared at.
+        checks: How many random words the machine is compared at.
         check_length: Their greatest length.
-        seed: Of these random words.
-        tolerance: Relative; smaller differences count as rounding.
+        seed: Seed of these random words.
+        tolerance: Smaller relative differences count as rounding.
     """
     letters = tuple(alphabet)
     ask = _Asked(function, max_queries)
@@ -51,15 +51,15 @@ def learned_from_callable(
         first += 1
     prefixes = suffixes = basis_words(letters, first)
     probes = _random_words(letters, checks, check_length, seed)
-    found: tuple[HankelBlock, int] | None = None
+    latest: tuple[HankelBlock, int] | None = None
     warning = ""
     try:
         while not warning:
-            before = found
+            before = latest
             for step in _grown(ask, letters, prefixes, suffixes, max_rank, tolerance):
-                found = step
-            assert found is not None  # the first step is always taken
-            block, rank = found
+                latest = step
+            assert latest is not None  # the first step is always taken
+            block, rank = latest
             machine = equilibrated(block).automaton(rank)
             wrong = _separating(ask, machine, probes, float(np.abs(block.block).max()), max(tolerance, 1e-7))
             if wrong is None:
@@ -71,16 +71,11 @@ def learned_from_callable(
             elif before is not None and rank == before[1]:
                 warning = f"the series differs at {wrong!r}, and no rank up to tolerance = {tolerance} explains it"
     except _OutOfQueriesError:
-        if found is None:
+        if latest is None:
             raise ValueError(f"max_queries must be enough for a first block; {max_queries} words were not") from None
-        block, rank = found
+        block, rank = latest
         warning = f"max_queries = {max_queries} words were asked for before the rank stopped growing"
-    parts = equilibrated(block)
-    automaton = parts.automaton(rank)
-    gap, residual = parts.gap(rank), residual_on(block, automaton)
-    return told(
-        LearnedAutomaton(automaton, rank, parts.singular_values, gap, residual, warning, queries=len(ask.known))
-    )
+    return equilibrated(block).learned(block, rank, warning, queries=len(ask.known))
 
 
 class _OutOfQueriesError(Exception):
@@ -88,7 +83,7 @@ class _OutOfQueriesError(Exception):
 
 
 class _Asked:
-    """A function that is asked for each word once, and for so many words at most."""
+    """A function that is called once for each word, and for a limited number of words."""
 
     def __init__(self, function: Series, max_queries: int) -> None:
         self.function, self.max_queries = function, max_queries
@@ -110,7 +105,7 @@ def _grown(
     max_rank: int,
     tolerance: float,
 ) -> Iterator[tuple[HankelBlock, int]]:
-    """Blocks of growing rank, and their ranks, until extending prefixes and suffixes by a letter adds nothing."""
+    """Yield blocks of growing rank, and their ranks, until extending prefixes and suffixes by a letter adds nothing."""
     rank = -1
     while True:
         values = hankel(ask, prefixes, suffixes)
@@ -128,7 +123,7 @@ def _grown(
 
 
 def _independent(values: Array, most: int, tolerance: float) -> list[int]:
-    """Rows of ``(P, S)`` none of which is, up to ``tolerance``, a combination of the others; the farthest out first."""
+    """Return rows of ``(P, S)`` none of which is, up to ``tolerance``, a combination of others; the farthest first."""
     norms = np.linalg.norm(values, axis=1, keepdims=True)
     rest = np.divide(values, norms, out=np.zeros_like(values), where=norms > 0)
     chosen: list[int] = []
@@ -147,13 +142,13 @@ def _independent(values: Array, most: int, tolerance: float) -> list[int]:
 def _separating(
     ask: _Asked, machine: WeightedAutomaton, words: Sequence[tuple[Symbol, ...]], size: float, tolerance: float
 ) -> tuple[Symbol, ...] | None:
-    """A word where function and machine differ, by more than a share of the largest value seen at its length."""
-    wanted, found = hankel(ask, words, [()])[:, 0], machine.batch(words)
+    """Return a word where function and machine differ, by more than a share of the largest value seen at its length."""
+    wanted, actual = hankel(ask, words, [()])[:, 0], machine.batch(words)
     lengths = np.array([len(word) for word in words])
     for length in np.unique(lengths):
         places = np.flatnonzero(lengths == length)
         scale = max(float(np.abs(wanted[places]).max()), 1e-3 * size)
-        different = places[np.abs(found[places] - wanted[places]) > tolerance * scale]
+        different = places[np.abs(actual[places] - wanted[places]) > tolerance * scale]
         if len(different):
             return words[int(different[0])]
     return None
