@@ -21,6 +21,7 @@ from transductor.certification.encoding import (
     encoded_array,
     encoded_machine,
     encoded_series,
+    optional,
 )
 from transductor.certification.replay import Blocks, spelled
 from transductor.certification.subjects import Subject
@@ -167,8 +168,7 @@ class AgreementCertificate:
 
     def content(self) -> dict[str, Any]:
         """Return everything that a file holds but its format, versions and digest."""
-        question, anchors, word = self.question, self.evidence.anchors, self.evidence.word
-        arrays = {} if anchors is None else {key: getattr(anchors, name) for key, name in _ANCHOR_ARRAYS.items()}
+        question, word = self.question, self.evidence.word
         return {
             "verdict": self.verdict,
             "claim": self.claim,
@@ -187,12 +187,10 @@ class AgreementCertificate:
                 "lookback": question.subject.lookback,
                 "tensors": {name: encoded_array(values) for name, values in question.subject.tensors().items()},
             },
-            "machine": encoded_machine(question.machine),
-            "series": encoded_series(question.series),
-            "domain": encoded_machine(question.domain),
-            "placement": None
-            if anchors is None
-            else {"norm": anchors.kind} | {key: encoded_array(values) for key, values in arrays.items()},
+            "machine": optional(encoded_machine, question.machine),
+            "series": optional(encoded_series, question.series),
+            "domain": optional(encoded_machine, question.domain),
+            "placement": optional(_encoded_anchors, self.evidence.anchors),
         }
 
     def plain(self) -> dict[str, Any]:
@@ -258,9 +256,9 @@ def question_of(content: Mapping[str, Any]) -> Question:
             subject["lookback"],
             {name.removeprefix("stream."): values for name, values in tensors.items() if name.startswith("stream.")},
         ),
-        machine=decoded_machine(content["machine"]),
-        series=decoded_series(content["series"]),
-        domain=decoded_machine(content["domain"]),
+        machine=optional(decoded_machine, content["machine"]),
+        series=optional(decoded_series, content["series"]),
+        domain=optional(decoded_machine, content["domain"]),
         horizon=content["horizon"],
         tolerance=content["tolerance"],
     )
@@ -273,11 +271,17 @@ def evidence_of(content: Mapping[str, Any]) -> Evidence:
         word = tuple((tuple(letters), times) for letters, times in word)
         if not 0 < sum(len(letters) * times for letters, times in word) <= content["horizon"]:
             raise CertificateError(f"word must have between 1 and {content['horizon']} letters")
-    stored, anchors = content["placement"], None
-    if stored is not None:
-        arrays: Any = {
-            name: None if stored[key] is None else decoded_array(stored[key], f"placement.{key}")
-            for key, name in _ANCHOR_ARRAYS.items()
-        }
-        anchors = Anchors(kind=stored["norm"], **arrays)
-    return Evidence(anchors, word)
+    return Evidence(optional(_decoded_anchors, content["placement"]), word)
+
+
+def _encoded_anchors(anchors: Anchors) -> dict[str, Any]:
+    arrays = {key: optional(encoded_array, getattr(anchors, name)) for key, name in _ANCHOR_ARRAYS.items()}
+    return {"norm": anchors.kind, **arrays}
+
+
+def _decoded_anchors(plain: Any) -> Anchors:
+    arrays: Any = {
+        name: None if plain[key] is None else decoded_array(plain[key], f"placement.{key}")
+        for key, name in _ANCHOR_ARRAYS.items()
+    }
+    return Anchors(kind=plain["norm"], **arrays)

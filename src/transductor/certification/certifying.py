@@ -51,10 +51,12 @@ def certify(
             of all paths of the word.
     """
     subject, scope = subject_of(model_or_head, readout)
+    series = _series(against, subject, scope) if isinstance(against, WeightedAutomaton) else None
+    allowed = "a MooreMachine, a DFA or a WeightedAutomaton"
     question = Question(
         subject,
-        machine=_machine(against),
-        series=_series(against, subject, scope),
+        machine=_machine("against", against, allowed) if series is None else None,
+        series=series,
         domain=None if domain is None else _domain(domain),
         horizon=horizon,
         tolerance=float(tolerance) if isinstance(tolerance, int | float) else tolerance,
@@ -67,20 +69,13 @@ def certify(
     return certificate
 
 
-def _machine(against: Any) -> MooreMachine | None:
-    match against:
-        case MooreMachine():
-            return against
-        case DFA():
-            return MooreMachine.from_dfa(against)
-        case WeightedAutomaton():
-            return None
-    raise TypeError(f"against must be a MooreMachine, a DFA or a WeightedAutomaton; got {type(against).__name__}")
+def _machine(argument: str, value: Any, allowed: str) -> MooreMachine:
+    if not isinstance(value, MooreMachine | DFA):
+        raise TypeError(f"{argument} must be {allowed}; got {type(value).__name__}")
+    return MooreMachine.from_dfa(value) if isinstance(value, DFA) else value
 
 
-def _series(against: Any, subject: Subject, scope: str) -> WeightedAutomaton | None:
-    if not isinstance(against, WeightedAutomaton):
-        return None
+def _series(against: WeightedAutomaton, subject: Subject, scope: str) -> WeightedAutomaton:
     if against.weights.name not in ("rational", "float"):
         raise ValueError(
             f"against must have weights 'rational' or 'float'; got {against.weights.name!r} (a language: use as_dfa)"
@@ -92,9 +87,7 @@ def _series(against: Any, subject: Subject, scope: str) -> WeightedAutomaton | N
 
 def _domain(domain: Any) -> MooreMachine:
     """Return the machine with label 1 on the words of the domain, which must be closed under prefixes and not empty."""
-    machine = MooreMachine.from_dfa(domain) if isinstance(domain, DFA) else domain
-    if not isinstance(machine, MooreMachine):
-        raise TypeError(f"domain must be a MooreMachine, a DFA or None; got {type(domain).__name__}")
+    machine = _machine("domain", domain, "a MooreMachine, a DFA or None")
     inside = machine.outputs == 1
     if not inside[machine.start] or not inside[machine.transitions[machine.start]].any():
         raise ValueError("domain must hold the empty word and at least one letter")
@@ -110,7 +103,7 @@ def _evidence(question: Question, model_or_head: Any, readout: Any) -> Evidence:
     head = subject if not subject.stream else Subject(subject.table, subject.initial, lookback=subject.lookback)
     best = best_anchors(head, machine, domain, question.horizon)
     anchors, expected = (None, 0) if best is None else (best[0], best[1].holds_up_to)
-    if not subject.answers or (expected >= question.horizon and not subject.stream):
+    if not subject.gives_labels or (expected >= question.horizon and not subject.stream):
         return Evidence(anchors)
     graph = product_graph(machine, domain)
     points = np.zeros((subject.dim, graph.nodes)) if anchors is None else anchors.points

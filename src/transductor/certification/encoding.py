@@ -6,15 +6,17 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from transductor.automata.moore import MooreMachine
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.certification.ball_arithmetic import Array
+
+_Value = TypeVar("_Value")
 
 
 class CertificateError(ValueError):
@@ -30,10 +32,13 @@ def _sealed(content: dict[str, Any]) -> dict[str, Any]:
     return content | {"sha256": digest(content)}
 
 
-def encoded_array(values: Array | None) -> dict[str, Any] | None:
+def optional(convert: Callable[[Any], _Value], value: Any) -> _Value | None:
+    """Convert a value that may be missing."""
+    return None if value is None else convert(value)
+
+
+def encoded_array(values: Array) -> dict[str, Any]:
     """Return the bytes, little-endian, with dtype, shape and a digest of all three."""
-    if values is None:
-        return None
     data = np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
     return _sealed({"dtype": values.dtype.name, "shape": list(values.shape), "data": base64.b64encode(data).decode()})
 
@@ -54,36 +59,28 @@ def decoded_array(plain: Any, name: str) -> Array:
     return values
 
 
-def encoded_machine(machine: MooreMachine | None) -> dict[str, Any] | None:
+def encoded_machine(machine: MooreMachine) -> dict[str, Any]:
     """Return the tables of a machine as lists."""
-    if machine is None:
-        return None
     return _sealed(
         {"transitions": machine.transitions.tolist(), "outputs": machine.outputs.tolist(), "start": machine.start}
     )
 
 
-def decoded_machine(plain: Any) -> MooreMachine | None:
+def decoded_machine(plain: Any) -> MooreMachine:
     """Return the machine that :func:`encoded_machine` wrote."""
-    if plain is None:
-        return None
     transitions, outputs = (np.array(plain[name], dtype=np.int64) for name in ("transitions", "outputs"))
     return MooreMachine(transitions, outputs, plain["start"])
 
 
-def encoded_series(series: WeightedAutomaton | None) -> dict[str, Any] | None:
+def encoded_series(series: WeightedAutomaton) -> dict[str, Any]:
     """Return the weights of a weighted automaton as fractions in text."""
-    if series is None:
-        return None
     rational = series.over("rational")
     parts = {"initial": rational.initial, "matrices": rational.matrices, "final": rational.final}
     return _sealed({name: np.vectorize(str, otypes=[object])(values).tolist() for name, values in parts.items()})
 
 
-def decoded_series(plain: Any) -> WeightedAutomaton | None:
+def decoded_series(plain: Any) -> WeightedAutomaton:
     """Return the weighted automaton that :func:`encoded_series` wrote."""
-    if plain is None:
-        return None
     initial, matrices, final = (
         np.vectorize(Fraction, otypes=[object])(np.array(plain[name], dtype=object))
         for name in ("initial", "matrices", "final")

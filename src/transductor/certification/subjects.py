@@ -89,7 +89,7 @@ class Subject:
         return None if bias is None else max(2, len(bias))
 
     @property
-    def answers(self) -> bool:
+    def gives_labels(self) -> bool:
         """Whether anything here turns states into labels."""
         return self.weight is not None or bool(self.stream)
 

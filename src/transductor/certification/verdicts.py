@@ -59,7 +59,7 @@ def _exact_judged(question: Question, exact: Exactness, answer: _Answer) -> Agre
         method="product reachability: every reachable state of head, machine and domain was looked at",
         numbers=numbers,
     )
-    if not subject.answers:
+    if not subject.gives_labels:
         return _states_judged(subject, graph, states, numbers, partial(answer, about="head"))
     edge, gap, noise = _gaps(subject, graph, states)
     margin = _digits(float((gap - noise).min(initial=1e300)), subject)
@@ -142,7 +142,7 @@ def _anchored(question: Question, head: Subject, anchors: Anchors) -> tuple[int,
     graph = product_graph(machine, domain) if targets is None else refined_graph(targets, machine, domain)
     points = anchors.points.astype(np.float64)
     if points.shape != (head.dim, graph.nodes) or not np.isfinite(points).all():
-        raise CertificateError(f"places must be {(head.dim, graph.nodes)}; got {points.shape}")
+        raise CertificateError(f"placement.places must be {(head.dim, graph.nodes)}; got {points.shape}")
     margins = margins_at(head, graph, points)
     if margins is None:
         raise CertificateError("there are too many states to tell apart")

@@ -65,17 +65,15 @@ class Contexts:
     follows: Tensor
 
     @classmethod
-    def free(cls, letters: int) -> Contexts:
-        """Return the one context of words in which any letter may follow any."""
-        likely = torch.full((1, letters), 1 / letters, dtype=torch.float64)
-        follows = torch.ones(letters + 1, letters, dtype=torch.bool)
-        return cls(torch.zeros(letters, dtype=torch.long), 0, likely, follows)
-
-    @classmethod
     def of(cls, words: Tensor | None, letters: int) -> Contexts:
-        """Return the contexts of ``words (B, T)``: letters that are ever followed by the same letter share one."""
+        """Return the contexts of ``words (B, T)``: letters that are ever followed by the same letter share one.
+
+        Without words any letter may follow any.
+        """
         if words is None:
-            return cls.free(letters)
+            likely = torch.full((1, letters), 1 / letters, dtype=torch.float64)
+            follows = torch.ones(letters + 1, letters, dtype=torch.bool)
+            return cls(torch.zeros(letters, dtype=torch.long), 0, likely, follows)
         before = torch.cat([torch.full_like(words[:, :1], letters), words[:, :-1]], 1).flatten()
         pairs = before * letters + words.flatten()
         counts = pairs.bincount(minlength=(letters + 1) * letters).reshape(letters + 1, letters).double()
