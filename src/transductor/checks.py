@@ -1,4 +1,4 @@
-"""The words everyone uses: shapes, tolerances, and how an argument is refused.
+"""Validators that every room uses, and the tolerances within which numbers count as equal.
 
 Shapes are written as suffixes where they are used: ``B`` batch, ``T`` time, ``V`` vocabulary, ``D`` state,
 ``F`` features, ``W`` width of a stream.  ``M[..., to, from]``: states are columns, ``h_t = M h_{t-1}``.
@@ -11,8 +11,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-# One table for the whole project.  Values: relative to the largest entry compared, for sums over
-# T <= 1000 steps.  float16 and bfloat16 are accumulated in float32, so only the last rounding shows.
+# How far values may differ, relative to the largest entry compared, for sums over T <= 1000 steps; one table for the
+# complete project.  float16 and bfloat16 are accumulated in float32, so only the last rounding shows.
 VALUE_TOLERANCE: dict[torch.dtype, float] = {
     torch.float64: 1e-11,
     torch.float32: 2e-4,
@@ -20,12 +20,12 @@ VALUE_TOLERANCE: dict[torch.dtype, float] = {
     torch.bfloat16: 2e-2,
 }
 
-# Laws (orthogonality, sums to one, spectral caps) are statements on one matrix, hence tighter.
+# How far a matrix may miss a law of its family (orthogonality, sums of one, spectral caps): tighter, as it is no sum.
 LAW_TOLERANCE: dict[torch.dtype, float] = {torch.float64: 1e-12, torch.float32: 1e-5}
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which states are accumulated: at least float32.
+    """Return the dtype in which states are accumulated: at least float32.
 
     Products of 10^4 rotations drift in bfloat16 (relative error 0.38 at T = 1000).
     """
@@ -33,23 +33,23 @@ def working_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def one_of(argument: str, value: object, allowed: Iterable[object]) -> None:
-    """Refuse ``value`` unless it is allowed, naming the argument and what is allowed."""
+    """Refuse a value that is not allowed; the message names the argument and what is allowed."""
     names = list(allowed)
     if value not in names:
         raise ValueError(f"{argument} must be one of {', '.join(map(repr, names))}; got {value!r}")
 
 
 def readable(values: Tensor) -> bool:
-    """Whether values may be looked at to refuse bad ones.
+    """Tell whether values may be read to refuse bad ones.
 
-    Not inside a compiled graph or a vmapped function, which cannot branch on them, and not on an accelerator, which
-    would have to be waited for at every call.
+    Not inside a compiled graph or a vmapped function, which cannot branch on them, and not on an accelerator, where
+    every call would have to wait for it.
     """
     return values.device.type == "cpu" and not torch.compiler.is_compiling() and not vmapped(values)
 
 
 def vmapped(*values: Tensor | None) -> bool:
-    """Whether any of these stands for many at once, inside ``torch.func.vmap``."""
+    """Tell whether any of these is a batch of tensors inside ``torch.func.vmap``."""
     return any(value is not None and torch._C._functorch.is_batchedtensor(value) for value in values)
 
 
@@ -71,7 +71,7 @@ def check_positive(argument: str, value: object) -> None:
 
 
 def check_token_ids(argument: str, tokens: Tensor, vocab_size: int) -> None:
-    """Refuse tokens that are not integers in ``[0, vocab_size)``, naming the first offender."""
+    """Refuse tokens that are not integers in ``[0, vocab_size)``; the message names the first one."""
     if tokens.dtype not in (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8):
         raise TypeError(f"{argument} must be an integer tensor (int64, int32, int16, int8, uint8); got {tokens.dtype}")
     if tokens.numel() == 0 or not readable(tokens):

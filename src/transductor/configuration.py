@@ -1,4 +1,4 @@
-"""Frozen values that round-trip through JSON.
+"""Configurations: frozen values that can be written to JSON and read again.
 
 A configuration is a frozen dataclass decorated with :func:`configuration`.  In JSON it is an object whose
 ``"kind"`` names the class, so alternatives are two objects and never two flags; unknown kinds, unknown
@@ -17,7 +17,7 @@ _KINDS: dict[str, type] = {}
 
 
 class ConfigurationError(ValueError):
-    """A configuration that cannot be read: the message names the field and what is allowed."""
+    """Raised for a configuration that cannot be read; the message names the field and what is allowed."""
 
 
 def configuration(cls: type[_T]) -> type[_T]:
@@ -46,7 +46,7 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(value: Any) -> Any:
-    """Inverse of :func:`to_plain`; lists become tuples."""
+    """Undo :func:`to_plain`; lists become tuples."""
     if isinstance(value, list):
         return tuple(from_plain(item) for item in value)
     if not isinstance(value, dict):
@@ -76,12 +76,12 @@ def from_plain(value: Any) -> Any:
 
 
 def to_json(value: Any) -> str:
-    """The configuration as indented JSON text."""
+    """Write a configuration as indented JSON text."""
     return json.dumps(to_plain(value), indent=2, allow_nan=False)
 
 
 def from_json(text: str) -> Any:
-    """The configuration that :func:`to_json` wrote."""
+    """Read the configuration that :func:`to_json` wrote."""
     try:
         plain = json.loads(text)
     except json.JSONDecodeError as error:

@@ -1,4 +1,4 @@
-"""How states enter a stream: ``z̃^(l) = z^(l) + W^(l) h_t`` before layer l.  Receives tensors."""
+"""Injection: how the states of a head enter a stream, ``z̃^(l) = z^(l) + W^(l) h_t`` before layer l."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from torch.nn import functional
 
 from transductor.checks import one_of
 
-# Up to this many tokens without gradient are decoding: launches cost more than arithmetic and room.
+# Up to this many tokens without gradient are decoding, where launches cost more than arithmetic and memory.
 _FEW = 4
 
+# Called before each layer with its number and the stream (B, T, W); returns the stream.
 Inject: TypeAlias = Callable[[int, Tensor], Tensor]
 
 
@@ -36,13 +37,13 @@ class Injection(nn.Module, ABC):
     @staticmethod
     @abstractmethod
     def projected_layers(layers: int) -> int:
-        """How many layers, from the first, receive the state."""
+        """Return how many layers, from the first on, receive the state."""
 
     def into(self, states: Tensor) -> Inject:
-        """``inject(layer, stream)``, which adds ``W^(layer) states`` to the stream ``(B, T, W)``; states ``(B, T, D)``.
+        """Return a function that adds ``W^(layer) states`` to the stream ``(B, T, W)``, for states ``(B, T, D)``.
 
-        All layers are projected at once, ``(B, T, L·W)``, except over long stretches without gradient: there nothing
-        else is as large, so each layer is projected when its turn comes.
+        All layers are projected at once, ``(B, T, L·W)``, except for long inputs without gradient: there this would be
+        the largest tensor, so each layer is projected when it is reached.
         """
         if self.projections is None:
             return lambda layer, stream: stream
@@ -59,7 +60,7 @@ class Injection(nn.Module, ABC):
         return inject
 
     def adding(self, terms: Sequence[Tensor]) -> Inject:
-        """``inject(layer, stream)``, which adds the term of the layer, computed elsewhere."""
+        """Return a function that adds the term of each layer, computed elsewhere, to the stream."""
 
         def inject(layer: int, stream: Tensor) -> Tensor:
             return stream if layer >= len(terms) else _added(stream, terms[layer])
@@ -67,18 +68,18 @@ class Injection(nn.Module, ABC):
         return inject
 
     def forward(self, layer: int, stream: Tensor, states: Tensor) -> Tensor:
-        """``stream (B, T, W)`` with ``states (B, T, D)`` added before ``layer``."""
+        """Add ``states (B, T, D)`` to ``stream (B, T, W)`` before ``layer``."""
         return self.into(states)(layer, stream)
 
     def projection(self, layer: int) -> Tensor | None:
-        """``W^(l) (W, D)``, or None where nothing enters."""
+        """Return ``W^(l) (W, D)``, or None where nothing enters."""
         if self.projections is None or layer >= self.layers:
             return None
         return self.projections.get_parameter("weight")[layer * self.width : (layer + 1) * self.width]
 
 
 def _added(stream: Tensor, term: Tensor) -> Tensor:
-    """The sum on the stream's device, in its dtype; a narrower term is widened by the addition itself."""
+    """Add on the device of the stream and in its dtype; the addition itself widens a narrower term."""
     if term.device != stream.device:  # a model spread over several devices
         term = term.to(stream.device)
     if term.dtype != stream.dtype and torch.promote_types(term.dtype, stream.dtype) != stream.dtype:
@@ -87,7 +88,7 @@ def _added(stream: Tensor, term: Tensor) -> Tensor:
 
 
 def is_bare(module: nn.Module | None) -> TypeGuard[nn.Linear]:
-    """A linear map that nothing has wrapped, hooked or parametrised."""
+    """Tell whether a module is a linear map that nothing has wrapped, hooked or parametrised."""
     if type(module) is not nn.Linear or module._forward_hooks or module._forward_pre_hooks:
         return False
     return "forward" not in module.__dict__  # which Accelerate replaces
@@ -101,19 +102,19 @@ class DeepInjection(Injection):
 
     @staticmethod
     def projected_layers(layers: int) -> int:
-        """All."""
+        """Return the number of all layers."""
         return layers
 
 
 @final
 class InputInjection(Injection):
-    """Only the first layer sees the state; deeper ones must carry it along.  An ablation."""
+    """Only the first layer receives the state; deeper ones see what it passes on.  An ablation."""
 
     name = "input"
 
     @staticmethod
     def projected_layers(layers: int) -> int:
-        """The first."""
+        """Return one, for the first layer."""
         return min(1, layers)
 
 
@@ -125,7 +126,7 @@ class NoInjection(Injection):
 
     @staticmethod
     def projected_layers(layers: int) -> int:
-        """None."""
+        """Return zero."""
         return 0
 
 
@@ -135,6 +136,6 @@ INJECTIONS: Final[dict[str, type[Injection]]] = {
 
 
 def build_injection(name: str, state_dim: int, width: int, layers: int) -> Injection:
-    """The injection of that name."""
+    """Build the injection of that name."""
     one_of("injection", name, INJECTIONS)
     return INJECTIONS[name](state_dim, width, layers)

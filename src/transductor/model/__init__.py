@@ -1,8 +1,9 @@
-"""Backbone, transductor, stacks, baselines; one interface, ``logits = model(tokens)``."""
+"""Models that turn tokens into logits: the Rational Transductor, stacks, a readout alone, the baselines."""
 
 from transductor.model.attention import AttentionKind, FullAttention, NoAttention, SlidingWindow
 from transductor.model.backbone import BackboneConfig, BackboneState
 from transductor.model.base import SequenceModel
+from transductor.model.bundle import CheckpointError
 from transductor.model.diagnostics import ScoreTerms, interaction_matrices, score_terms
 from transductor.model.linear_rnn import LinearRNN, LinearRNNConfig, LinearRNNState
 from transductor.model.lstm import LSTM, LSTMConfig, LSTMState
@@ -16,7 +17,7 @@ from transductor.model.positions import (
 )
 from transductor.model.rational_readout import RationalReadout, ReadoutConfig, ReadoutState
 from transductor.model.stacked import StackedConfig, StackedState, StackedTransductor
-from transductor.model.storage import CheckpointError, build, load, save
+from transductor.model.storage import build, load, save
 from transductor.model.transductor import RationalTransductor, TransductorConfig, TransductorState
 from transductor.model.transformer import Transformer
 

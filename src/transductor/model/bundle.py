@@ -1,7 +1,7 @@
-"""Tensors and a manifest in a folder, committed by one atomic rename.
+"""Checkpoint folders: tensors and a manifest, replaced by one atomic rename.
 
 The manifest (JSON) names the tensors' file (safetensors) with its SHA-256; that file carries a part of the hash in its
-own name, so writing over an old bundle replaces it in the instant the manifest is renamed.  A process killed at any
+own name, so an old bundle is replaced at the moment the manifest is renamed.  A process killed at any
 moment leaves the old bundle or the new one.
 """
 
@@ -32,10 +32,10 @@ class Bundle:
     """One kind of bundle.
 
     Args:
-        format: What the manifest says it is.
-        version: Of the format; others are refused.
-        manifest: File name of the manifest.
-        stem: Of the tensors' file: ``stem-<hash>.safetensors``.
+        format: The name of the format, which the manifest repeats.
+        version: The version of the format; others are refused.
+        manifest: The file name of the manifest.
+        stem: How the name of the tensors' file begins: ``stem-<hash>.safetensors``.
         fields: What the manifest must hold besides ``weights`` and ``sha256``.
     """
 
@@ -46,7 +46,7 @@ class Bundle:
     fields: tuple[str, ...]
 
     def write(self, folder: Path, tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> Path:
-        """Write or replace the bundle in ``folder``; returns the folder."""
+        """Write or replace the bundle in ``folder``; return the folder."""
         if folder.exists() and not folder.is_dir():
             raise CheckpointError(f"{folder} is a file; a checkpoint is a folder")
         previous = self._previous(folder)
@@ -63,25 +63,25 @@ class Bundle:
         return folder
 
     def _previous(self, folder: Path) -> str | None:
-        """The tensors of the bundle already in the folder; a manifest of somebody else is not replaced."""
+        """Return the tensors' file of the bundle already in the folder; a foreign manifest is not replaced."""
         if not (folder / self.manifest).exists():
             return None
         try:
             return str(self.read_manifest(folder)["weights"])
         except CheckpointError as error:
             raise CheckpointError(
-                f"{folder} holds a {self.manifest} that is no whole checkpoint of ours: {error}"
+                f"{folder} holds a {self.manifest} that is not a complete checkpoint: {error}"
             ) from error
 
     def _sweep(self, folder: Path) -> None:
-        """Remove what a process killed while saving left behind, once it is clear that nobody is still writing it."""
+        """Remove what a process that was killed while saving left behind, once no other can still be writing it."""
         for left in (*folder.glob(f".{self.manifest}.*"), *folder.glob(f".{self.stem}-*.safetensors.*")):
-            with contextlib.suppress(FileNotFoundError):  # whoever wrote it has just finished, another rank perhaps
+            with contextlib.suppress(FileNotFoundError):  # its writer, perhaps another rank, has just finished
                 if time.time() - left.stat().st_mtime > 60:
                     left.unlink()
 
     def read(self, folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Manifest and tensors, whole and unaltered, or a :class:`CheckpointError`."""
+        """Read manifest and tensors; raise a :class:`CheckpointError` unless they are complete and unaltered."""
         manifest = self.read_manifest(folder)
         weights = folder / manifest["weights"]
         try:
@@ -96,7 +96,7 @@ class Bundle:
             raise CheckpointError(f"{weights} is not a safetensors file: {error}") from error
 
     def read_manifest(self, folder: Path) -> dict[str, Any]:
-        """The manifest alone."""
+        """Read the manifest alone."""
         file = folder / self.manifest
         try:
             manifest = json.loads(file.read_text())

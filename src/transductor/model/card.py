@@ -1,4 +1,4 @@
-"""A model card: what a model is, in plain data."""
+"""The model card: a description of a model in plain data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from transductor.transitions import FamilySpec, TransitionFamily, certify_laws
 
 @dataclass(frozen=True)
 class HeadCard:
-    """One rational head: where it sits, what drives it, its family, its laws as measured, its cost."""
+    """The description of one rational head: where it is, what drives it, its family, its measured laws, its cost."""
 
     place: str
     family: str
@@ -29,7 +29,7 @@ class HeadCard:
 
 @dataclass(frozen=True)
 class ModelCard:
-    """Kind, parameters by part, heads, configuration."""
+    """The description of a model: its kind, parameters by part, heads and configuration."""
 
     kind: str
     parameters: int
@@ -41,7 +41,7 @@ class ModelCard:
 
 
 def family_name(spec: FamilySpec) -> str:
-    """``direct_sum(squared_cayley, stochastic)``."""
+    """Return the name of a family with its parts, such as ``direct_sum(squared_cayley, stochastic)``."""
     return f"{spec.family}({', '.join(family_name(part) for part in spec.parts)})" if spec.parts else spec.family
 
 

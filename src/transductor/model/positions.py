@@ -1,8 +1,7 @@
 """Position schemes: none, learned, sinusoidal, rotary, relative.
 
-A scheme is a frozen configuration; :func:`build_positions` makes the module.  All schemes answer three
-questions with a neutral default: what is added to the embedding, how queries and keys turn, what is added to a
-score.
+A scheme is a frozen configuration; :func:`build_positions` makes its module.  A module says three things, each with a
+neutral default: what is added to the embedding, how queries and keys turn, and what is added to a score.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class PositionScheme:
 @configuration
 @dataclass(frozen=True)
 class NoPositions(PositionScheme):
-    """Order is left to the rational state (and the causal mask)."""
+    """No positions: order is known only from the rational state (and the causal mask)."""
 
 
 @configuration
@@ -72,20 +71,20 @@ class RelativePositions(PositionScheme):
 
 
 class Positions(nn.Module):
-    """The neutral scheme, and the questions every scheme answers."""
+    """The neutral scheme, and the methods that other schemes override."""
 
     biases_scores = False
 
     def embedding(self, positions: Tensor) -> Tensor | None:
-        """What is added to the token embedding: ``(B, T)`` to ``(B, T, W)``."""
+        """Return what is added to the token embedding: ``(B, T)`` to ``(B, T, W)``."""
         return None
 
     def turned(self, vectors: Tensor, positions: Tensor) -> Tensor:
-        """Queries or keys ``(B, H, T, E)`` at ``positions (B, T)``."""
+        """Turn queries or keys ``(B, H, T, E)`` at ``positions (B, T)``."""
         return vectors
 
     def score_bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor | None:
-        """What is added to scores: ``(..., Q)`` and ``(..., K)`` to ``(..., H, Q, K)``."""
+        """Return what is added to scores: ``(..., Q)`` and ``(..., K)`` to ``(..., H, Q, K)``."""
         return None
 
 
@@ -97,7 +96,7 @@ class _Learned(Positions):
         nn.init.normal_(self.table.weight, std=0.02)
 
     def embedding(self, positions: Tensor) -> Tensor | None:
-        # A graph cannot branch on a position; there the table itself refuses what it does not hold.
+        # A graph cannot branch on a position; there the table itself refuses positions that it does not hold.
         look = positions.numel() and not torch.compiler.is_compiling()
         longest = int(positions.max()) + 1 if look else 0
         if longest > self.table.num_embeddings:
@@ -136,7 +135,9 @@ class _Rotary(Positions):
         # float64 angles: position 10^6 times a frequency loses seven digits in float32.
         angles = positions.double().unsqueeze(-1) * _frequencies(vectors.shape[-1], self.base).to(vectors.device)
         cosine, sine = (part.to(vectors.dtype).unsqueeze(1) for part in (angles.cos(), angles.sin()))
-        even, odd = vectors.unflatten(-1, (-1, 2)).unbind(-1)  # of two slices, each would have a gradient full of zeros
+        even, odd = vectors.unflatten(-1, (-1, 2)).unbind(
+            -1
+        )  # not two slices: the gradient of each would be half zeros
         return torch.stack((even * cosine - odd * sine, even * sine + odd * cosine), -1).flatten(-2)
 
 
@@ -160,7 +161,7 @@ class _Relative(Positions):
 
 
 def build_positions(scheme: PositionScheme, width: int, attention_heads: int) -> Positions:
-    """The module of a scheme."""
+    """Build the module of a scheme."""
     match scheme:
         case NoPositions():
             return Positions()

@@ -21,15 +21,13 @@ from transductor.model.transductor import RationalTransductor, TransductorConfig
 from transductor.model.transformer import Transformer
 from transductor.transitions import COMPOSITES, FAMILIES, FamilySpec
 
-__all__ = ["CheckpointError", "build", "load", "save"]
-
 _BUNDLE: Final = Bundle("transductor-checkpoint", 1, "config.json", "model", ("frozen", "config"))
 
 Saveable = SequenceModel[Any] | RationalHead
 
 
 def build(config: Any) -> Saveable:
-    """A fresh model or head from its configuration."""
+    """Build a fresh model or head from its configuration."""
     match config:
         case TransductorConfig():
             return RationalTransductor(build_head(config.head), config.backbone, injection=config.injection)
@@ -40,21 +38,16 @@ def build(config: Any) -> Saveable:
         case BackboneConfig():
             return Transformer(config)
         case LSTMConfig():
-            return LSTM(
-                vocab_size=config.vocab_size,
-                output_size=config.output_size,
-                width=config.width,
-                layers=config.layers,
-            )
+            return LSTM(**vars(config))
         case LinearRNNConfig():
-            return LinearRNN(vocab_size=config.vocab_size, output_size=config.output_size, width=config.width)
+            return LinearRNN(**vars(config))
         case HeadConfig():
             return build_head(config)
     raise TypeError(f"config must be the configuration of a model or a head; got {type(config).__name__}")
 
 
 def save(model: Saveable, path: str | Path) -> Path:
-    """Write a model or a head to the folder ``path``; returns the folder."""
+    """Write a model or a head to the folder ``path``; return the folder."""
     if not isinstance(model, (SequenceModel, RationalHead)):
         raise TypeError(f"model must be a transductor model or head; got {type(model).__name__}")
     config = to_plain(model.config)
@@ -90,7 +83,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Any:
     manifest, tensors = _BUNDLE.read(folder)
     try:
         model = build(from_plain(manifest["config"]))
-    except Exception as error:  # whatever an altered configuration breaks, it is the file that is wrong
+    except Exception as error:  # an altered configuration may break anything; the fault is in the file
         raise CheckpointError(f"{folder / 'config.json'} does not describe a model: {error}") from error
     try:
         # assign: every tensor keeps the precision it was saved in.

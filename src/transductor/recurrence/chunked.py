@@ -22,14 +22,14 @@ from transductor.recurrence.grouped import outer_by_token
 from transductor.recurrence.lanes import DenseLanes, Lanes, TokenLanes, from_lanes, to_lanes
 from transductor.recurrence.overflow import all_finite
 from transductor.recurrence.problem import Problem, folded
-from transductor.recurrence.reference import reference
+from transductor.recurrence.reference import reference, reference_gradients
 from transductor.recurrence.semirings import SEMIRINGS, Semiring
 
 REAL = SEMIRINGS["real"]
 
 
 def chunked(problem: Problem) -> Tensor:
-    """All states ``(B, T, D)``."""
+    """Compute all states ``(B, T, D)``."""
     if problem.time == 0 or problem.batch == 0:
         return reference(problem)
     flat = folded(problem)
@@ -54,7 +54,7 @@ def _plan_for(matrices: Tensor, tokens: Tensor | None, additive: bool, semiring:
 
 
 def _advance(lanes: Lanes, bias: Tensor | None, state: Tensor, semiring: Semiring) -> Tensor:
-    """Step (3): states ``(C, N, D)`` from the state entering each lane."""
+    """Take step (3): states ``(C, N, D)`` from the state entering each lane."""
     states = state.new_empty(lanes.steps, *state.shape)
     for step, out in enumerate(states.unbind(0)):
         state = lanes.apply(step, state, out)
@@ -64,7 +64,7 @@ def _advance(lanes: Lanes, bias: Tensor | None, state: Tensor, semiring: Semirin
 
 
 def _chunk_products(lanes: Lanes, bias: Tensor | None, semiring: Semiring) -> tuple[Tensor, Tensor | None]:
-    """Step (1): product ``(N, D, D)`` and, with an additive term, response from zero ``(N, D)``."""
+    """Take step (1): the product ``(N, D, D)`` and, with an additive term, the response from zero ``(N, D)``."""
     product = lanes.matrix(0)
     if bias is None:
         for step in range(1, lanes.steps):
@@ -78,20 +78,20 @@ def _chunk_products(lanes: Lanes, bias: Tensor | None, semiring: Semiring) -> tu
 
 
 def then(earlier: Tensor, later: Tensor) -> Tensor:
-    """Two affine maps ``[M | b]`` of shape ``(..., D, D + 1)`` as one."""
+    """Compose two affine maps ``[M | b]`` of shape ``(..., D, D + 1)``."""
     both = later[..., :-1] @ earlier
     both[..., -1] += later[..., -1]
     return both
 
 
 def affine_product(matrices: Tensor, tokens: Tensor | None, bias: Tensor | None) -> Tensor:
-    """What a whole stretch does to the state that enters it: ``[M | b]`` of shape ``(B, D, D + 1)``; no gradient.
+    """Return what all steps together do to the state that enters: ``[M | b]`` of shape ``(B, D, D + 1)``; no gradient.
 
     Chunks side by side, then pairs of chunks: 2·max(32, 2D) + log₂ T steps from Python, about the memory of the states.
     """
     batch, time = (matrices if tokens is None else tokens).shape[:2]
     dim = matrices.shape[-1]
-    whole = torch.eye(dim, dim + 1, dtype=matrices.dtype, device=matrices.device).expand(batch, -1, -1)
+    affine = torch.eye(dim, dim + 1, dtype=matrices.dtype, device=matrices.device).expand(batch, -1, -1)
     length = max(32, 2 * dim)
     body = time - time % length
     for span in (slice(0, body), slice(body, time)):
@@ -106,16 +106,16 @@ def affine_product(matrices: Tensor, tokens: Tensor | None, bias: Tensor | None)
         while maps.shape[1] > 1:
             pairs = maps.shape[1] // 2 * 2
             maps = torch.cat((then(maps[:, :pairs:2], maps[:, 1:pairs:2]), maps[:, pairs:]), 1)
-        whole = then(whole, maps[:, 0])
-    return whole
+        affine = then(affine, maps[:, 0])
+    return affine
 
 
 def _gram_lanes(table: Tensor, ids: Tensor, gram: int) -> TokenLanes:
-    """Lanes whose letters are words of ``gram`` letters: the table holds every product once."""
+    """Return lanes that read words of ``gram`` tokens at a time: the table holds the product of every word once."""
     symbols = table.shape[0]
     grams, words = table, ids[::gram]
     for place in range(1, gram):
-        # Word index: the earliest letter is the lowest digit.
+        # Word index: the earliest token is the lowest digit.
         grams = (table.unsqueeze(1) @ grams.unsqueeze(0)).flatten(0, 1)
         words = words + ids[place::gram] * symbols**place
     return TokenLanes(grams, words, REAL)
@@ -124,7 +124,7 @@ def _gram_lanes(table: Tensor, ids: Tensor, gram: int) -> TokenLanes:
 def _forward(
     matrices: Tensor, tokens: Tensor | None, bias: Tensor | None, initial: Tensor, semiring: Semiring
 ) -> tuple[Tensor, ...]:
-    """States ``(B, T, D)``, then the products ``(B, K, D, D)`` of every level of chunks."""
+    """Compute states ``(B, T, D)``, then the products ``(B, K, D, D)`` of every level of chunks."""
     batch, time = (matrices if tokens is None else tokens).shape[:2]
     dim = initial.shape[-1]
     plan = _plan_for(matrices, tokens, bias is not None, semiring)
@@ -157,7 +157,7 @@ def _forward(
 
 
 def _accumulate_adjoints(lanes: Lanes, adjoints: Tensor) -> Tensor:
-    """Turn ``v (C, N, D)`` into ``δ`` in place; returns the adjoint that leaves each lane at its start."""
+    """Turn ``v (C, N, D)`` into ``δ`` in place; return the adjoint that leaves each lane at its start."""
     rows = adjoints.unbind(0)
     for step in range(lanes.steps - 1, 0, -1):
         rows[step - 1].add_(lanes.apply_adjoint(step, rows[step]))
@@ -167,7 +167,7 @@ def _accumulate_adjoints(lanes: Lanes, adjoints: Tensor) -> Tensor:
 def _backward(
     matrices: Tensor, tokens: Tensor | None, additive: bool, levels: Sequence[Tensor], grad: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Adjoints of every state ``(B, T, D)`` and of the initial state ``(B, D)``."""
+    """Compute the adjoints of every state ``(B, T, D)`` and of the initial state ``(B, D)``."""
     batch, time, dim = grad.shape
     plan = _plan_for(matrices, tokens, additive)
     chunks, body = plan.chunks, plan.chunks * plan.length
@@ -197,7 +197,7 @@ def _backward(
 
 
 class _RealScan(torch.autograd.Function):
-    """``(states, *products)``; the products serve only the backward pass."""
+    """Returns ``(states, *products)``; the products serve only the backward pass."""
 
     @staticmethod
     def forward(matrices: Tensor, tokens: Tensor | None, bias: Tensor | None, initial: Tensor) -> tuple[Tensor, ...]:
@@ -218,7 +218,8 @@ class _RealScan(torch.autograd.Function):
             return None, None, None, None
         matrices, tokens, bias, initial, states, *levels = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: second derivatives come from the reference
-            return _differentiable_backward(ctx.needs_input_grad, matrices, tokens, bias, initial, grad)
+            problem = Problem(matrices, tokens, bias, initial)
+            return reference_gradients(problem, (matrices, None, bias, initial), ctx.needs_input_grad, grad)
         adjoints, to_initial = _backward(matrices, tokens, bias is not None, levels, grad)
         to_matrices = None
         if ctx.needs_input_grad[0]:
@@ -229,7 +230,7 @@ class _RealScan(torch.autograd.Function):
 def _matrix_gradient(
     matrices: Tensor, tokens: Tensor | None, initial: Tensor, states: Tensor, adjoints: Tensor
 ) -> Tensor:
-    """``Σ δ_t h_{t-1}ᵀ``, per token or per position."""
+    """Compute ``Σ δ_t h_{t-1}ᵀ``, per token or per position."""
     if tokens is None:
         out = torch.empty_like(matrices)
         torch.mul(adjoints[:, :1].unsqueeze(-1), initial[:, None, None, :], out=out[:, :1])
@@ -239,35 +240,15 @@ def _matrix_gradient(
     flat_states = states.reshape(-1, dim)
 
     def before(rows: Tensor) -> Tensor:
-        """The state each row of the flattened batch came from: the one before, or the initial one."""
+        """Return the state before each row of the flattened batch, which is the initial one at the first step."""
         first = (rows % time == 0).unsqueeze(-1)
         return torch.where(first, initial[rows // time], flat_states[(rows - 1).clamp_min(0)])
 
     return outer_by_token(adjoints.reshape(-1, dim), before, tokens.flatten(), matrices.shape[0])
 
 
-def _differentiable_backward(
-    needs: tuple[bool, ...],
-    matrices: Tensor,
-    tokens: Tensor | None,
-    bias: Tensor | None,
-    initial: Tensor,
-    grad: Tensor,
-) -> tuple[Tensor | None, ...]:
-    operands = (matrices, None, bias, initial)
-    wanted = [i for i, operand in enumerate(operands) if operand is not None and needs[i]]
-    with torch.enable_grad():
-        states = reference(Problem(matrices, tokens, bias, initial))
-        inputs = [cast(Tensor, operands[i]) for i in wanted]
-        found = torch.autograd.grad(states, inputs, grad, create_graph=True, allow_unused=True)
-    out: list[Tensor | None] = [None] * 4
-    for i, gradient in zip(wanted, found, strict=True):
-        out[i] = gradient
-    return tuple(out)
-
-
 def forward(matrices: Tensor, tokens: Tensor | None, bias: Tensor | None, initial: Tensor) -> tuple[Tensor, ...]:
-    """States ``(B, T, D)`` and products of a scan without mask or boundaries; no gradient."""
+    """Compute states ``(B, T, D)`` and products of a scan without mask or boundaries; no gradient."""
     states, *levels = _forward(matrices, tokens, bias, initial, REAL)
     if all(map(all_finite, (states, *levels))):
         return states, *levels
@@ -284,7 +265,7 @@ def backward(
     *,
     wants_matrices: bool,
 ) -> tuple[Tensor | None, Tensor, Tensor]:
-    """Gradients of matrices, bias and initial states; the products are formed anew."""
+    """Compute gradients of matrices, bias and initial states; the products are formed again."""
     _, *levels = _forward(matrices, tokens, torch.zeros_like(states) if additive else None, initial, REAL)
     adjoints, to_initial = _backward(matrices, tokens, additive, levels, grad)
     to_matrices = _matrix_gradient(matrices, tokens, initial, states, adjoints) if wants_matrices else None
@@ -292,7 +273,7 @@ def backward(
 
 
 class _SemiringScan(torch.autograd.Function):
-    """Other semirings: chunked forward; backward one step at a time from the states alone."""
+    """The scan of other semirings: chunked forward; backward one step at a time from the states alone."""
 
     @staticmethod
     def forward(

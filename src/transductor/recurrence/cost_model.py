@@ -1,4 +1,4 @@
-"""How a scan is cut, and which algorithm is expected to be quickest: a small cost model."""
+"""A small cost model: how a scan is cut into chunks, and which algorithm is expected to be quickest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CALL, _PRODUCT, _GATHERED, _WIDE, _COPY = 5.0, 3e-5, 3e-4, 1.5e-5, 1e-3
 
 @dataclass(frozen=True)
 class Plan:
-    """``chunks`` of ``length`` steps per row, products taken ``gram`` letters at a time; the rest is a tail."""
+    """``chunks`` of ``length`` steps per row, with products over ``gram`` tokens at a time; the rest is a tail."""
 
     chunks: int
     length: int
@@ -59,6 +59,6 @@ def plan_chunks(
 
 
 def kogge_stone_microseconds(batch: int, time: int, dim: int) -> float:
-    """Estimated time of the doubling scan: log₂ T rounds over all positions."""
+    """Estimate the time of the doubling scan: log₂ T rounds over all positions."""
     rounds = max(1, (time - 1).bit_length())
     return rounds * (6 * _CALL + batch * time * (dim**3 * _PRODUCT + dim**2 * _COPY))

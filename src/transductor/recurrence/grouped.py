@@ -15,9 +15,9 @@ _BLOCK = 1 << 14
 
 
 def outer_by_token(left: Tensor, right_at: Callable[[Tensor], Tensor], tokens: Tensor, vocab_size: int) -> Tensor:
-    """``out[v] = Σ_{i: tokens[i] = v} left[i] ⊗ right[i]``, shape ``(V, D, D)``.
+    """Sum ``out[v] = Σ_{i: tokens[i] = v} left[i] ⊗ right[i]``, shape ``(V, D, D)``.
 
-    ``right_at`` answers rows ``(...)`` with ``(..., D)``, so that the caller need not write a shifted copy.
+    ``right_at`` maps row numbers ``(...)`` to ``(..., D)``, so that the caller need not write a shifted copy.
     Positions are sorted by token and cut into tiles of one token each; a tile is one small matrix product, so
     memory is that of the result plus a fixed block, and the order of summation is fixed.
     """
@@ -47,14 +47,14 @@ def outer_by_token(left: Tensor, right_at: Callable[[Tensor], Tensor], tokens: T
 
 
 def _narrow(vocab_size: int) -> torch.dtype:
-    """The smallest integer type that holds every token: sorting bytes is four times faster."""
+    """Return the smallest integer type that holds every token: sorting bytes is four times faster."""
     if vocab_size <= 1 << 8:
         return torch.uint8
     return torch.int16 if vocab_size <= 1 << 15 else torch.int32
 
 
 def matvec_by_token(table: Tensor, tokens: Tensor, states: Tensor, semiring: Semiring) -> Tensor:
-    """``table[tokens[i]] · states[i]`` for every row i: ``(N, D)``, differentiable, in bounded memory."""
+    """Compute ``table[tokens[i]] · states[i]`` for every row i: ``(N, D)``, differentiable, in bounded memory."""
     if semiring.name == "real" and not torch.compiler.is_compiling():
         return cast(Tensor, _MatvecByToken.apply(table, tokens, states))  # type: ignore[no-untyped-call]
     return semiring.matvec(table[tokens], states)

@@ -17,7 +17,7 @@ from transductor.recurrence.semirings import Semiring
 def combine(
     semiring: Semiring, earlier: tuple[Tensor, Tensor | None], later: tuple[Tensor, Tensor | None]
 ) -> tuple[Tensor, Tensor | None]:
-    """One affine step after another: ``(M2 M1, M2 b1 + b2)``."""
+    """Compose two affine steps: ``(M2 M1, M2 b1 + b2)``."""
     (m1, b1), (m2, b2) = earlier, later
     product = semiring.matmul(m2, m1)
     if b1 is None or b2 is None:
@@ -26,8 +26,8 @@ def combine(
 
 
 def kogge_stone(problem: Problem) -> Tensor:
-    """All states ``(B, T, D)`` in ⌈log₂ T⌉ rounds."""
-    given, problem = problem, folded(problem)
+    """Compute all states ``(B, T, D)`` in ⌈log₂ T⌉ rounds."""
+    original, problem = problem, folded(problem)
     semiring, time = problem.semiring, problem.time
     product = problem.matrices if problem.tokens is None else problem.matrices[problem.tokens]
     offset = problem.bias
@@ -43,4 +43,4 @@ def kogge_stone(problem: Problem) -> Tensor:
     states = semiring.matvec(product, problem.initial[:, None].expand(-1, time, -1))
     if offset is not None:
         states = semiring.add(states, offset)
-    return states if semiring.name != "real" or all_finite(states) else reference(given)
+    return states if semiring.name != "real" or all_finite(states) else reference(original)

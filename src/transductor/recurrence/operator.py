@@ -17,7 +17,7 @@ from transductor.kernels.gpu.cuts import product_shapes
 from transductor.recurrence import chunked as torch_chunks
 from transductor.recurrence.overflow import all_finite
 from transductor.recurrence.problem import Problem, documents, folded
-from transductor.recurrence.reference import reference
+from transductor.recurrence.reference import reference, reference_gradients
 
 
 def kernel_scan(problem: Problem, engine: str) -> Tensor:
@@ -139,15 +139,7 @@ def _differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | Non
     needs = ctx.needs_input_grad
     if torch.is_grad_enabled():  # create_graph=True: second derivatives come from the reference
         problem = Problem(matrices.to(initial.dtype), tokens, bias, initial, mask, offsets)
-        operands = {0: matrices, 2: bias, 3: initial}
-        wanted = [i for i in operands if operands[i] is not None and needs[i]]
-        with torch.enable_grad():
-            inputs = [operands[i] for i in wanted]
-            gradients = torch.autograd.grad(reference(problem), inputs, grad, create_graph=True, allow_unused=True)
-        second: list[Tensor | None] = [None] * 7
-        for i, gradient in zip(wanted, gradients, strict=True):
-            second[i] = gradient
-        return tuple(second)
+        return reference_gradients(problem, (matrices, None, bias, initial, None, None, None), needs, grad)
     additive = bias is not None
     to_matrices, to_bias, to_initial = torch.ops.transductor.scan_backward(
         matrices, tokens, initial, mask, offsets, *computed, grad, ctx.engine, needs[0], additive, additive and needs[2]

@@ -1,4 +1,4 @@
-"""One scan, stated once: what the verb hands to every backend."""
+"""The statement of one scan, which every backend computes."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ class Problem:
 
     @property
     def semiring(self) -> Semiring:
-        """By name, because a compiler can follow a string where it cannot follow an object."""
+        """The semiring; kept by name, because a compiler can follow a string where it cannot follow an object."""
         return SEMIRINGS[self.ring]
 
     @property
     def batch(self) -> int:
-        """B."""
+        """The batch size B."""
         return (self.matrices if self.tokens is None else self.tokens).shape[0]
 
     @property
     def time(self) -> int:
-        """T."""
+        """The number of steps T."""
         return (self.matrices if self.tokens is None else self.tokens).shape[1]
 
     @property
     def state_dim(self) -> int:
-        """D."""
+        """The dimension D of the state."""
         return self.matrices.shape[-1]
 
 
 def documents(offsets: Tensor, time: int) -> tuple[Tensor, Tensor]:
-    """For every position of a packed row its document ``(T)``, and whether it is the first of it ``(T)``."""
+    """Return for every position of a packed row its document ``(T)``, and whether the document begins there ``(T)``."""
     position = torch.arange(time, device=offsets.device)
     document = torch.searchsorted(offsets[1:], position, right=True)
     return document, offsets[document] == position
 
 
 def folded(problem: Problem) -> Problem:
-    """The same scan without mask and boundaries.
+    """Return the same scan without mask and boundaries.
 
     A padded step becomes the identity without additive term.  At the first step of a document the matrix
     becomes zero and the additive term ``M α + b``, which is exact.  With tokens this costs two more rows of
@@ -83,7 +83,7 @@ def folded(problem: Problem) -> Problem:
     if problem.offsets is not None and problem.time:
         document, first_steps = documents(problem.offsets, problem.time)
         begins = first_steps[:, None]
-        # What a document's first step makes of its initial state; of an empty one, something nobody asks for.
+        # The state after the first step of each document; for an empty document it is not used.
         first = problem.offsets[:-1].clamp_max(problem.time - 1)
         if tokens is not None:
             arrived = matvec_by_token(matrices, tokens[0, first], initial, semiring)[document]

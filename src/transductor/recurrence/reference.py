@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from transductor.recurrence.problem import Problem
 
 
+def reference_gradients(
+    problem: Problem, operands: Sequence[Tensor | None], needs: Sequence[bool], grad: Tensor
+) -> tuple[Tensor | None, ...]:
+    """Differentiate the reference by the operands that need it; the gradients can be differentiated again."""
+    wanted = [operand for operand, needed in zip(operands, needs, strict=True) if operand is not None and needed]
+    with torch.enable_grad():
+        states = reference(problem)
+        gradients = iter(torch.autograd.grad(states, wanted, grad, create_graph=True, allow_unused=True))
+    return tuple(
+        next(gradients) if operand is not None and needed else None
+        for operand, needed in zip(operands, needs, strict=True)
+    )
+
+
 def reference(problem: Problem) -> Tensor:
-    """All states ``(B, T, D)``: one matrix applied to one vector per step and batch row."""
+    """Compute all states ``(B, T, D)`` step by step, one matrix times one vector for every row."""
     semiring = problem.semiring
     begins: dict[int, int] = {}
     if problem.offsets is not None:

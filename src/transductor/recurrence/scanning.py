@@ -1,4 +1,4 @@
-"""The verb: arguments checked, a backend chosen, states returned."""
+"""The function ``scan``: it checks its arguments, chooses a backend and returns the states."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def scan(
     backend: str = "auto",
     return_final: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """All states of ``h_t = M_t h_{t-1} + b_t``.
+    """Compute all states of ``h_t = M_t h_{t-1} + b_t``.
 
     Args:
-        transitions: With ``tokens``, a table ``(V, D, D)``, read where it lies; without, one matrix per
+        transitions: With ``tokens``, a table ``(V, D, D)``, which is not copied; without, one matrix per
             position, ``(B, T, D, D)`` or ``(T, D, D)``.  ``M[..., to, from]``.
         tokens: ``(B, T)`` or ``(T)`` integers in ``[0, V)``.
         bias: Additive term per position, ``(B, T, D)`` (``(T, D)`` when unbatched).
@@ -102,9 +102,9 @@ def scan(
 
 
 def _hidden_from_compilers() -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """The scan as one opaque step: traced, its loops would be unrolled and compiled anew for every length.
+    """Return the scan as one opaque step: traced, its loops would be unrolled and compiled again for every length.
 
-    Made when first wanted: torch.compiler.disable imports a second's worth of compiler.
+    It is made when first needed, because ``torch.compiler.disable`` imports the compiler, which takes a second.
     """
     if not _HIDDEN:
         _HIDDEN.append(torch.compiler.disable(_run))
@@ -127,6 +127,7 @@ def _run(given: tuple[Any, ...], semiring: str, backend: str, return_final: bool
 
 
 def _final(problem: Problem, states: Tensor) -> Tensor:
+    """Return the state after the last step of each row or document."""
     if problem.offsets is not None:
         if problem.time == 0:
             return problem.initial

@@ -22,15 +22,15 @@ class Semiring(ABC):
 
     @abstractmethod
     def add(self, left: Tensor, right: Tensor) -> Tensor:
-        """Sum of the semiring, elementwise."""
+        """Add two tensors in the semiring, entry by entry."""
 
     @abstractmethod
     def matmul(self, later: Tensor, earlier: Tensor) -> Tensor:
-        """Product ``later · earlier`` of matrices ``(..., D, E)`` and ``(..., E, F)``."""
+        """Multiply matrices, ``later · earlier``, of shapes ``(..., D, E)`` and ``(..., E, F)``."""
 
     @abstractmethod
     def path_weights(self, scores: Tensor, totals: Tensor) -> Tensor:
-        """Derivative of ``totals = sum over the last axis of scores`` by each score.
+        """Differentiate ``totals``, the sum of ``scores`` over the last axis, by each score.
 
         ``scores`` is ``(..., n)`` and ``totals`` ``(...)``; where a total is the semiring's zero no path
         arrives and every derivative is 0.
@@ -38,16 +38,16 @@ class Semiring(ABC):
 
     @abstractmethod
     def is_weight(self, values: Tensor) -> Tensor:
-        """Which entries are elements of the semiring."""
+        """Tell which entries are elements of the semiring."""
 
     def matvec(self, matrices: Tensor, states: Tensor) -> Tensor:
-        """``matrices (..., D, D)`` applied to ``states (..., D)``."""
+        """Apply ``matrices (..., D, D)`` to ``states (..., D)``."""
         return self.matmul(matrices, states.unsqueeze(-1)).squeeze(-1)
 
     def identity(self, size: int, like: Tensor) -> Tensor:
-        """The identity matrix ``(D, D)``."""
+        """Return the identity matrix ``(D, D)``."""
         diagonal = torch.eye(size, dtype=torch.bool, device=like.device)
-        # Written anew, not in place: exporters follow no writing into a diagonal.
+        # Not by writing into a diagonal, which exporters cannot follow.
         return torch.full((size, size), self.zero, dtype=like.dtype, device=like.device).masked_fill(diagonal, self.one)
 
 
@@ -125,7 +125,7 @@ class _Log(Semiring):
 
 
 def _log_sum(scores: Tensor, dim: int) -> Tensor:
-    """``logsumexp`` whose gradient is 0, not NaN, where every score is -inf."""
+    """Return ``logsumexp`` with a gradient of 0, not NaN, where every score is -inf."""
     alive = (scores > -float("inf")).any(dim, keepdim=True)
     total = torch.logsumexp(scores.where(alive, 0.0), dim)
     return total.where(alive.squeeze(dim), -float("inf"))
