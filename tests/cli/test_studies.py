@@ -60,9 +60,9 @@ def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("done")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("transductor.studies.STUDIES", {study.name: study for study in (GAP, ODD)})
-        shown = reproduce(folder, "--seeds", 2)
-    assert shown.exit_code == 0, shown.output
-    assert "0 runs are there already, 6 are to be done" in shown.output
+        result = reproduce(folder, "--seeds", 2)
+    assert result.exit_code == 0, result.output
+    assert "0 runs are there already, 6 are to be done" in result.output
     return folder
 
 
@@ -84,10 +84,10 @@ def test_all_runs_and_reports_are_there(done):
 
 def test_again_nothing_is_run_and_the_report_is_the_same(copy):
     before = contents(copy)
-    shown = reproduce(copy, "--seeds", 2)
-    assert shown.exit_code == 0, shown.output
-    assert "6 runs are there already, 0 are to be done" in shown.output
-    assert f"written: {copy / 'regular_gap.md'}, {copy / 'regular_gap.png'}, {copy / 'odd.md'}" in shown.output
+    result = reproduce(copy, "--seeds", 2)
+    assert result.exit_code == 0, result.output
+    assert "6 runs are there already, 0 are to be done" in result.output
+    assert f"written: {copy / 'regular_gap.md'}, {copy / 'regular_gap.png'}, {copy / 'odd.md'}" in result.output
     after = contents(copy)
     assert {name: data for name, (data, _) in after.items()} == {name: data for name, (data, _) in before.items()}
     records = [name for name in before if name.endswith(".json")]
@@ -97,9 +97,9 @@ def test_again_nothing_is_run_and_the_report_is_the_same(copy):
 
 @pytest.mark.usefixtures("no_report")
 def test_some_studies_some_seeds(tmp_path):
-    shown = reproduce(tmp_path, "odd", "odd", "--seeds", 1)  # named twice, run once
-    assert shown.exit_code == 0, shown.output
-    assert "0 runs are there already, 1 are to be done" in shown.output
+    result = reproduce(tmp_path, "odd", "odd", "--seeds", 1)  # named twice, run once
+    assert result.exit_code == 0, result.output
+    assert "0 runs are there already, 1 are to be done" in result.output
     assert [path.name for path in tmp_path.glob("*/*/seed*.json") if path.parts[-3] != "models"] == ["seed0.json"]
     assert "1 runs are there already, 1 are to be done" in reproduce(tmp_path, "odd", "--seeds", 2).output
     findings(tmp_path, two_seeds(ODD))
@@ -107,9 +107,9 @@ def test_some_studies_some_seeds(tmp_path):
 
 @pytest.mark.usefixtures("no_report")
 def test_quick_is_one_seed_and_short(tmp_path):
-    shown = reproduce(tmp_path, "odd", "--quick")
-    assert shown.exit_code == 0, shown.output
-    assert "0 runs are there already, 1 are to be done" in shown.output
+    result = reproduce(tmp_path, "odd", "--quick")
+    assert result.exit_code == 0, result.output
+    assert "0 runs are there already, 1 are to be done" in result.output
     findings(tmp_path, ODD.shortened())
     assert ODD.shortened().arms[0].training.steps == 10
     assert "0 runs are there already, 2 are to be done" in reproduce(tmp_path, "odd", "--seeds", 2).output
@@ -118,8 +118,8 @@ def test_quick_is_one_seed_and_short(tmp_path):
 def test_the_latency_of_the_scan_is_a_study_by_its_name(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(commands, "_latency", lambda *arguments: asked.append(arguments))
-    shown = reproduce(tmp_path, "latency", "--quick")
-    assert shown.exit_code == 0, shown.output  # without any record of the others
+    result = reproduce(tmp_path, "latency", "--quick")
+    assert result.exit_code == 0, result.output  # without any record of the others
     assert asked == [(tmp_path, "cpu", True)]
 
 
@@ -134,27 +134,27 @@ def test_the_latency_of_the_scan_is_a_study_by_its_name(tmp_path, monkeypatch):
     ],
 )
 def test_a_wrong_line_is_answered_in_few_words(tmp_path, words, arguments):
-    shown = invoke("reproduce", *arguments, "--output", tmp_path / "folder")
-    assert shown.exit_code == 2
-    assert words in shown.output
-    assert "Traceback" not in shown.output
+    result = invoke("reproduce", *arguments, "--output", tmp_path / "folder")
+    assert result.exit_code == 2
+    assert words in result.output
+    assert "Traceback" not in result.output
     assert not (tmp_path / "folder").exists()
 
 
 def test_an_unknown_study_is_answered_with_the_names_there_are(tmp_path, monkeypatch):
     monkeypatch.setattr("transductor.studies.STUDIES", STUDIES)
-    shown = reproduce(tmp_path, "nothing")
-    assert shown.exit_code == 2
+    result = reproduce(tmp_path, "nothing")
+    assert result.exit_code == 2
     for name in (*STUDIES, "latency"):
-        assert name in shown.output
+        assert name in result.output
 
 
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setitem(sys.modules, "ray.util.joblib", None)
-    shown = reproduce(tmp_path, "odd", "--backend", "ray")
-    assert shown.exit_code == 2
-    assert "error: backend 'ray' needs the package ray" in shown.output
+    result = reproduce(tmp_path, "odd", "--backend", "ray")
+    assert result.exit_code == 2
+    assert "error: backend 'ray' needs the package ray" in result.output
 
 
 def test_jobs_default_to_the_cores(tmp_path, monkeypatch):
@@ -174,11 +174,11 @@ def test_jobs_default_to_the_cores(tmp_path, monkeypatch):
 def test_a_damaged_record_is_named_once_and_made_again(copy, done):
     path = record_path(copy, "odd", "plain", 1)
     path.write_bytes(path.read_bytes()[:100])
-    shown = reproduce(copy, "odd", "--seeds", 2)
-    assert shown.exit_code == 0, shown.output
-    assert shown.output.count("is not a record") == 1
-    assert f"warning: {path} is not a record" in shown.output
-    assert "1 runs are there already, 1 are to be done" in shown.output
+    result = reproduce(copy, "odd", "--seeds", 2)
+    assert result.exit_code == 0, result.output
+    assert result.output.count("is not a record") == 1
+    assert f"warning: {path} is not a record" in result.output
+    assert "1 runs are there already, 1 are to be done" in result.output
     assert findings(copy, two_seeds(ODD)) == findings(done, two_seeds(ODD))
 
 
@@ -199,11 +199,11 @@ def test_a_full_disk_is_one_line_and_the_next_time_goes_on(tmp_path, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(results.os, "fsync", fsync)
-        shown = reproduce(tmp_path, "odd", "--seeds", 1)
-    assert shown.exit_code == 2
-    assert words in shown.output
-    assert "No space left on device; what was there is intact" in shown.output
-    assert "Traceback" not in shown.output
+        result = reproduce(tmp_path, "odd", "--seeds", 1)
+    assert result.exit_code == 2
+    assert words in result.output
+    assert "No space left on device; what was there is intact" in result.output
+    assert "Traceback" not in result.output
     assert "0 runs are there already, 1 are to be done" in reproduce(tmp_path, "odd", "--seeds", 1).output
     findings(tmp_path, replace(ODD, seeds=(0,)))
 
@@ -213,9 +213,9 @@ def test_a_killed_worker_is_one_line(tmp_path, monkeypatch):
         raise BrokenExecutor("A worker process was terminated")
 
     monkeypatch.setattr(reproduction, "reproduce", broken)
-    shown = reproduce(tmp_path, "odd")
-    assert shown.exit_code == 2
-    assert "error: A worker process was terminated" in shown.output
+    result = reproduce(tmp_path, "odd")
+    assert result.exit_code == 2
+    assert "error: A worker process was terminated" in result.output
 
 
 @pytest.mark.usefixtures("no_report")
@@ -229,9 +229,9 @@ def test_an_interrupt_says_that_the_same_command_goes_on(tmp_path, monkeypatch, 
 
     with monkeypatch.context() as patch:
         patch.setattr(reproduction, "run_arm", interrupted)
-        shown = reproduce(tmp_path, "odd", "--seeds", 2)
-    assert shown.exit_code == 130
-    assert f"interrupted; what was done is in {tmp_path}, and the same command goes on from there" in shown.output
+        result = reproduce(tmp_path, "odd", "--seeds", 2)
+    assert result.exit_code == 130
+    assert f"interrupted; what was done is in {tmp_path}, and the same command goes on from there" in result.output
     assert "1 runs are there already, 1 are to be done" in reproduce(tmp_path, "odd", "--seeds", 2).output
     assert findings(tmp_path, two_seeds(ODD)) == findings(done, two_seeds(ODD))
 
@@ -287,18 +287,18 @@ def test_a_report_is_rebuilt_from_the_records_alone(copy):
         (copy / name).unlink()
     shutil.rmtree(copy / "models")
     shutil.rmtree(copy / ".state", ignore_errors=True)
-    shown = invoke("report", copy)
-    assert shown.exit_code == 0, shown.output
+    result = invoke("report", copy)
+    assert result.exit_code == 0, result.output
     assert {name: (copy / name).read_bytes() for name in before} == before
-    assert shown.output == "written: " + ", ".join(str(copy / name) for name in before) + "\n"
+    assert result.output == "written: " + ", ".join(str(copy / name) for name in before) + "\n"
 
 
 def test_a_report_elsewhere_leaves_the_records_alone(copy, tmp_path):
     for path in (*copy.glob("*.md"), *copy.glob("*.png")):
         path.unlink()
     before = contents(copy)
-    shown = invoke("report", copy, "--output", tmp_path / "elsewhere")
-    assert shown.exit_code == 0, shown.output
+    result = invoke("report", copy, "--output", tmp_path / "elsewhere")
+    assert result.exit_code == 0, result.output
     assert contents(copy) == before
     assert {path.name for path in (tmp_path / "elsewhere").iterdir()} == {
         "regular_gap.md",
@@ -321,9 +321,9 @@ def test_a_folder_without_records_is_refused(tmp_path, place):
         folder.mkdir()
     elif place == "file":
         folder.write_text("in the way")
-    shown = invoke("report", folder)
-    assert shown.exit_code == 2
-    assert f"error: {folder}" in shown.output
-    assert "records" in shown.output
-    assert len(shown.output.splitlines()) == 1
+    result = invoke("report", folder)
+    assert result.exit_code == 2
+    assert f"error: {folder}" in result.output
+    assert "records" in result.output
+    assert len(result.output.splitlines()) == 1
     assert folder.exists() == (place != "missing")

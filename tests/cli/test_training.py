@@ -28,9 +28,9 @@ def files(tmp_path):
 
 def test_train_evaluate_predict(files):
     trained = ("train", files / "run", "--data", files / "x.txt", "--labels", files / "y.txt", "--steps", 300, *SMALL)
-    shown = invoke(*trained)
-    assert shown.exit_code == 0, shown.output
-    assert "validation: " in shown.output
+    result = invoke(*trained)
+    assert result.exit_code == 0, result.output
+    assert "validation: " in result.output
     model = files / "run" / "model"
     judged = invoke("evaluate", model, "--data", files / "x.txt", "--labels", files / "y.txt")
     assert "of 300 labels right" in judged.output
@@ -48,17 +48,17 @@ def test_train_evaluate_predict(files):
 @pytest.mark.parametrize("name", ["transformer", "lstm", "linear_rnn"])
 def test_other_models_and_next_tokens(files, name):
     out = files / name
-    shown = invoke(
+    result = invoke(
         "train", out, "--data", files / "x.txt", "--goal", "next_token", "--model", name, "--steps", 3, *SMALL
     )
-    assert "perplexity" in shown.output
+    assert "perplexity" in result.output
     assert invoke("predict", out / "model", given="a b\n").output.strip() in {"a", "b", "<end>", "<start>", "<unknown>"}
 
 
 def test_a_task_by_name(files):
     for name in ("group:S3", "value", "parity"):
-        shown = invoke("train", files / name.replace(":", "_"), "--task", name, "--steps", 3, "--length", 8, *SMALL)
-        assert shown.exit_code == 0, shown.output
+        result = invoke("train", files / name.replace(":", "_"), "--task", name, "--steps", 3, "--length", 8, *SMALL)
+        assert result.exit_code == 0, result.output
     refused = invoke("predict", files / "parity" / "model", given="a\n")
     assert refused.exit_code == 2
     assert "not trained with --data" in refused.output
@@ -76,7 +76,7 @@ def test_a_task_by_name(files):
     ],
 )
 def test_a_wrong_line_is_answered_in_one_line(tmp_path, words, arguments):
-    shown = invoke("train", tmp_path / "run", *arguments)
-    assert shown.exit_code == 2
-    assert words in shown.output
+    result = invoke("train", tmp_path / "run", *arguments)
+    assert result.exit_code == 2
+    assert words in result.output
     assert not (tmp_path / "run").exists()

@@ -23,7 +23,7 @@ from transductor.studies.judging import judge_arm
 from transductor.studies.study import Arm
 from transductor.tasks import BaseValue
 
-_WORDS: Final = 4096  # inputs as long as in training, which show the tokens that can follow each other
+_WORDS: Final = 4096  # new inputs as long as in training, which show the tokens that can follow each other
 _EXACT_LENGTH: Final = 1000
 _MOST_STATES_ON_DEVICE: Final = 64  # the GPU's kernels are made for up to this many
 _DRAWN_WORDS, _DRAWN_LENGTH = 64, 10_001
@@ -53,7 +53,7 @@ def _refused(reason: str) -> dict[str, Any]:
 def _of_classes(model: SequenceModel[Any], arm: Arm, seed: int, certificate: Path) -> dict[str, Any]:
     if not isinstance(model, (RationalReadout, RationalTransductor)):
         return _refused("the model has no rational head")
-    words = _words(arm, seed)
+    words = arm.task.sample(_WORDS, arm.training.length, torch.Generator().manual_seed(2_000_003 * (seed + 1)))
     try:
         hardened = harden(copy.deepcopy(model).cpu(), words=words)  # type: ignore[type-var]  # one class or the other
     except NoMachineNearby as error:
@@ -72,11 +72,6 @@ def _of_classes(model: SequenceModel[Any], arm: Arm, seed: int, certificate: Pat
     if extraction.machine.states <= _MOST_STATES_ON_DEVICE:
         hardened.model.to(next(model.parameters()).device)
     return {"hardening": hardening, "hardened": judge_arm(hardened.model, arm, seed)}
-
-
-def _words(arm: Arm, seed: int) -> Tensor:
-    """Draw new inputs as long as in training."""
-    return arm.task.sample(_WORDS, arm.training.length, torch.Generator().manual_seed(2_000_003 * (seed + 1)))
 
 
 def write_portrait(model: SequenceModel[Any], arm: Arm, seed: int, path: Path) -> None:

@@ -103,7 +103,7 @@ class Arm:
 @configuration
 @dataclass(frozen=True)
 class Study:
-    """Arms that are compared.
+    """A comparison of arms.
 
     Args:
         name: The study's name everywhere: command, folder, figure.

@@ -27,10 +27,10 @@ _State: TypeAlias = tuple[_Stack, int] | None
 @configuration
 @dataclass(frozen=True)
 class BooleanFormula(AutomatonTask):
-    """Letters: 0, 1, the brackets ``(and``, ``(or``, ``(xor``, and ``)``; any number of arguments in between.
+    """Tokens: 0, 1, the brackets ``(and``, ``(or``, ``(xor``, and ``)``; any number of arguments in between.
 
     The label at ``)`` is the value of the formula it closes, and that of a 0 or 1 outside all brackets is itself;
-    other letters have none.  Negation is ``(xor 1 x)``.  Without arguments, ``(and)`` is 1 while ``(or)`` and ``(xor)``
+    other tokens have none.  Negation is ``(xor 1 x)``.  Without arguments, ``(and)`` is 1 while ``(or)`` and ``(xor)``
     are 0.  After a bracket deeper than ``depth``, or one that closes nothing, there are no labels.  A sampled sequence
     is one formula.
     """

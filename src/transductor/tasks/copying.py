@@ -34,14 +34,14 @@ class Copying(Task):
         check_positive("alphabet_size", self.alphabet_size)
 
     @property
-    def vocab_size(self) -> int:
-        """The number of letters, and two for the marker and the blank."""
-        return self.alphabet_size + 2
-
-    @property
     def output_size(self) -> int:
         """The number of letters."""
         return self.alphabet_size
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of letters, and two for the marker and the blank."""
+        return self.alphabet_size + 2
 
     def _sample(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
         count = (length - 1) // 2

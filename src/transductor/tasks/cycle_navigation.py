@@ -22,7 +22,7 @@ BACK, STAY, FORTH = 0, 1, 2
 @configuration
 @dataclass(frozen=True)
 class CycleNavigation(Task):
-    """Tokens are the moves −1, 0, +1 (letters 0, 1, 2); the label is the place on a cycle of ``places``."""
+    """Tokens are the moves −1, 0, +1 (as 0, 1, 2); the label is the place on a cycle of ``places``."""
 
     places: int = 5
     title: ClassVar[str] = "cycle-{places} navigation"

@@ -24,14 +24,14 @@ class _Memory(Task):
     ignore_probability: float = 0.8
     coin: ClassVar[str] = "a one, among the bits that are written or to be ignored"
     output_size: ClassVar[int] = 2
-    _others: ClassVar[tuple[int, ...]]  # the letters that neither write nor are ignored
+    _others: ClassVar[tuple[int, ...]]  # the tokens that neither write nor are ignored
 
     def __post_init__(self) -> None:
         check_probability("ignore_probability", self.ignore_probability)
 
     @final
     def _sample(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:
-        """Draw writes, letters to be ignored, and each other letter as often as writes; first a write, last a read."""
+        """Draw writes, tokens to be ignored, and each other token as often as writes; first a write, last a read."""
         bits = coins(batch_size, length, generator, bias)
         ignored = coins(batch_size, length, generator, self.ignore_probability).bool()
         kind = torch.randint(0, 1 + len(self._others), (batch_size, length), generator=generator)
@@ -57,12 +57,12 @@ class _Memory(Task):
 @configuration
 @dataclass(frozen=True)
 class FlipFlop(_Memory):
-    """Letters write 0, write 1, ignore 0, ignore 1, read; the label, at reads only, is the bit written last.
+    """Tokens are write 0, write 1, ignore 0, ignore 1, read; the label, at reads only, is the bit written last.
 
     The memory holds 0 before the first write.  A sampled sequence begins with a write and ends with a read.
 
     Args:
-        ignore_probability: Probability of a letter to be ignored; what is left goes to writes and reads in equal
+        ignore_probability: Probability of a token to be ignored; what is left goes to writes and reads in equal
             parts.  Near one the writes are sparse and a bit must be held for long.
     """
 
@@ -87,12 +87,12 @@ class FlipFlop(_Memory):
 @configuration
 @dataclass(frozen=True)
 class FlipFlopWithUndo(_Memory, AutomatonTask):
-    """A flip-flop with a sixth letter, undo, which restores the bit from before the last write.
+    """A flip-flop with a sixth token, undo, which restores the bit from before the last write.
 
     One step is remembered: a second undo without a write in between changes nothing.
 
     Args:
-        ignore_probability: Probability of a letter to be ignored; what is left goes to writes, reads and undos in
+        ignore_probability: Probability of a token to be ignored; what is left goes to writes, reads and undos in
             equal parts.
     """
 

@@ -55,7 +55,7 @@ class LongAddition(Task):
 
     @property
     def shortest(self) -> int:
-        """Room for a pair, after a carry where that is a letter."""
+        """The smallest length: a pair, after a carry where that is a letter."""
         return 2 if self.carry_in == "letter" else 1
 
     def _machine(self) -> MooreMachine:

@@ -22,7 +22,7 @@ _Waiting: TypeAlias = tuple[int, int | None] | None
 
 @dataclass(frozen=True)
 class _Arithmetic(AutomatonTask):
-    """What both orders of evaluation share: letters, sampler and input kinds."""
+    """What both orders of evaluation share: tokens, sampler and input kinds."""
 
     modulus: int = 5
 
@@ -66,7 +66,7 @@ class _Arithmetic(AutomatonTask):
 class ModularArithmetic(_Arithmetic):
     """The label at every digit is the value modulo ``modulus`` of the expression so far, × before + and −.
 
-    Letters: the digits ``0 … modulus − 1``, then +, −, ×.  Digits and operators take turns, a digit first; operators
+    Tokens: the digits ``0 … modulus − 1``, then +, −, ×.  Digits and operators take turns, a digit first; operators
     have no label, and where the turns are broken there is no label from then on.  A sampled sequence of odd length
     ends with a digit.
     """
