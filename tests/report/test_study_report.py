@@ -1,4 +1,4 @@
-"""Reports of folders as they are found: cut files, missing runs, strangers; and what the figures show."""
+"""Reports of folders as they are: cut files, missing runs, strangers; and what the figures show."""
 
 from __future__ import annotations
 

@@ -54,47 +54,47 @@ def reports(written):
 
 def tables(text):
     """By title, a list of rows, each from column to cell."""
-    found = {}
+    sheets = {}
     for part in text.split("\n## ")[1:]:
         title, _, body = part.partition("\n")
         lines = [re.split(r"(?<!\\)\|", line)[1:-1] for line in body.splitlines() if line.startswith("|")]
         header, _, *rows = [[words.strip() for words in line] for line in lines]
         assert all(len(row) == len(header) for row in rows), title
-        found[title.split(" (trained to")[0]] = [dict(zip(header, row, strict=True)) for row in rows]
-    return found
+        sheets[title.split(" (trained to")[0]] = [dict(zip(header, row, strict=True)) for row in rows]
+    return sheets
 
 
 def runs(folder, study, arm, form="learned"):
     """Entries of each seed that has some, straight from the files."""
-    found = {}
+    entries_by_seed = {}
     for path in sorted((folder / study / arm).glob("seed*.json")):
         try:
             measured = json.loads(path.read_text())["measurements"]
         except json.JSONDecodeError:
             continue
         if measured[form] is not None:
-            found[int(path.stem.removeprefix("seed"))] = measured[form]
-    return found
+            entries_by_seed[int(path.stem.removeprefix("seed"))] = measured[form]
+    return entries_by_seed
 
 
 def asked(folder, study, arm, form, key, length, given="random", task=None):
-    found = {}
+    values = {}
     for seed, entries in runs(folder, study, arm, form).items():
         for entry in entries:
             if (entry["input"], entry["length"]) == (given, length) and task in (None, entry["task"]):
-                found[seed] = entry[key]
-    return found
+                values[seed] = entry[key]
+    return values
 
 
 def worst(folder, study, arm, form, key, length):
-    found = {}
+    values = {}
     for seed, entries in runs(folder, study, arm, form).items():
         adversarial = [
             e for e in entries if e["length"] == length and e["input"] not in ("random", "p = 0.1", "p = 0.9")
         ]
         if adversarial:
-            found[seed] = min(entry[key] for entry in adversarial)
-    return found
+            values[seed] = min(entry[key] for entry in adversarial)
+    return values
 
 
 def number(text):
@@ -108,14 +108,14 @@ def check(cell, values, close=0.0006):
     if not values:
         assert cell == "–" or cell.startswith("none of"), cell
         return
-    found = CELL.fullmatch(cell)
-    assert found, cell
-    least, largest = found["least"] or found["mean"], found["largest"] or found["mean"]
-    for text, value in ((found["mean"], statistics.fmean(values)), (least, min(values)), (largest, max(values))):
+    match = CELL.fullmatch(cell)
+    assert match, cell
+    least, largest = match["least"] or match["mean"], match["largest"] or match["mean"]
+    for text, value in ((match["mean"], statistics.fmean(values)), (least, min(values)), (largest, max(values))):
         tolerance = 0.051 * abs(value) if "e" in text else close
         assert abs(number(text) - value) <= tolerance, (cell, values)
         assert (text == "100%") == (value == 1) or not text.endswith("%"), (cell, values)
-    assert int(found["count"]) == len(values), cell
+    assert int(match["count"]) == len(values), cell
 
 
 HEADINGS = {
@@ -167,8 +167,8 @@ def test_the_papers_claims_stand_beside_what_came_out(folder, reports, name):
 
 
 def test_long_addition_counts_whole_sums_and_names_the_families_that_fail(folder, reports):
-    found = tables(reports["long_addition"])
-    exact = found["Exact match of the whole sum, by number of digits"]
+    sheets = tables(reports["long_addition"])
+    exact = sheets["Exact match of the whole sum, by number of digits"]
     assert {row["input"] for row in exact} == {"random", "p = 0.9", "worst family"}
     for row in exact:
         length = length_of(row["digits"])
@@ -180,13 +180,13 @@ def test_long_addition_counts_whole_sums_and_names_the_families_that_fail(folder
             named = set(re.findall("“(.*?)”", row[heading]))
             for family in named:
                 assert min(asked(folder, "long_addition", arm, form, "exact", length, family).values()) < 1
-    for row in found["Where each adversarial family first fails"]:
+    for row in sheets["Where each adversarial family first fails"]:
         for heading, arm, form in columns_of(row):
             entries = runs(folder, "long_addition", arm, form)
             wrong = {
                 (entry["length"], seed)
-                for seed, found in entries.items()
-                for entry in found
+                for seed, judged in entries.items()
+                for entry in judged
                 if entry["input"] == row["family"] and entry["exact"] < 1
             }
             seeds = len({seed for _, seed in wrong})
@@ -196,11 +196,11 @@ def test_long_addition_counts_whole_sums_and_names_the_families_that_fail(folder
 
 
 def test_base_two_value_in_both_orders(folder, reports):
-    found = tables(reports["base_two_value"])
+    sheets = tables(reports["base_two_value"])
 
     def each(title):
-        assert {row["digits"] for row in found[title]} == {"first digit first", "last digit first"}
-        for row in found[title]:
+        assert {row["digits"] for row in sheets[title]} == {"first digit first", "last digit first"}
+        for row in sheets[title]:
             suffix = "" if row["digits"].startswith("first") else "_last_digit_first"
             for heading, arm, form in columns_of(row):
                 yield row[heading], f"{arm}{suffix}", form, length_of(row["length"])
@@ -231,8 +231,8 @@ def test_state_tracking_beside_the_published(folder, reports):
                 asked(folder, "state_tracking", n, form, "beyond", 255 if n == "modular_arithmetic" else 256)
                 for n in names
             ]
-            whole = set.intersection(*(set(found) for found in each))
-            check(row[heading], [statistics.fmean(found[seed] for found in each) for seed in sorted(whole)])
+            whole = set.intersection(*(set(values) for values in each))
+            check(row[heading], [statistics.fmean(values[seed] for values in each) for seed in sorted(whole)])
         if arm is not None:
             trained = {"modular_arithmetic": 39, "c6": 60, "s3": 60}.get(arm, 40)
             check(row["accuracy there"], asked(folder, "state_tracking", arm, "learned", "positions", trained))
@@ -243,9 +243,9 @@ def test_state_tracking_beside_the_published(folder, reports):
 
 
 def test_state_tracking_by_length(folder, reports):
-    found = tables(reports["state_tracking"])
+    sheets = tables(reports["state_tracking"])
     arms = {label(arm): arm for arm in ARMS["state_tracking"]}
-    rows = found["By length: random inputs, and the worst adversarial family"]
+    rows = sheets["By length: random inputs, and the worst adversarial family"]
     assert len(rows) == 4 * 4 + 6 * 4 + 2 * 3 + 4
     for row in rows:
         name, _, task = row["task"].removesuffix(")").partition(" (")
@@ -255,7 +255,7 @@ def test_state_tracking_by_length(folder, reports):
                 check(row[f"{heading}, {form}"], asked(folder, *where, form, key, length, task=task or None))
             cell = row[f"worst family, {form}"].split("; fails")[0]
             check(cell, worst(folder, *where, form, "positions", length))
-    for row in found["What a flip-flop reads wrong"]:
+    for row in sheets["What a flip-flop reads wrong"]:
         for heading, form in (("mistakes in a million, learned", "learned"), ("hardened", "hardened")):
             rates = []
             for entries in runs(folder, "state_tracking", "flip_flop", form).values():
@@ -279,7 +279,7 @@ def test_two_tasks_of_one_length_are_told_apart(tmp_path):
 
 
 def test_ablations_by_group(folder, reports):
-    found = tables(reports["ablations"])
+    sheets = tables(reports["ablations"])
     groups = {
         "Where the state enters": "injection_{}",
         "Families on counting": "family_{}_on_counting",
@@ -291,10 +291,10 @@ def test_ablations_by_group(folder, reports):
         "Positions of the backbone": "positions_{}",
         "Frozen random features beside a learned state": "{}",
     }
-    assert set(found) == {*groups, "Runs"}
+    assert set(sheets) == {*groups, "Runs"}
     shown = 0
     for title, pattern in groups.items():
-        for row in found[title]:
+        for row in sheets[title]:
             arm = pattern.format(row["arm"].replace(", width", "").replace(" ", "_"))
             assert arm in ARMS["ablations"]
             shown += 1
@@ -309,8 +309,8 @@ def test_ablations_by_group(folder, reports):
 
 
 def test_runs_and_machines_name_who_failed_and_why(folder, reports):
-    found = tables(reports["regular_gap"])
-    runs_of = {row["model"]: row for row in found["Runs"]}
+    sheets = tables(reports["regular_gap"])
+    runs_of = {row["model"]: row for row in sheets["Runs"]}
     ours = runs_of["Rational Transductor, ours"]
     assert ours["runs"] == f"3 of 4 seeds; seed 3 failed: {FAILURE}"
     assert runs_of["Rational Transductor, paper's recipe"]["runs"] == "3 of 4 seeds; seed 0 damaged"
@@ -320,7 +320,7 @@ def test_runs_and_machines_name_who_failed_and_why(folder, reports):
     seconds = statistics.fmean(m["training"]["seconds"] / m["training"]["together"] for m in measured)
     assert float(ours["seconds of training a seed"]) == pytest.approx(seconds, abs=0.051)
     assert ours["parameters"] == f"{measured[0]['parameters']:,}"
-    (machine,) = found["The exact machines found"]
+    (machine,) = sheets["The exact machines found"]
     assert machine["refused"] == f"seed 1 refused: {REASON}".replace("|", "\\|")
     hardened = [measured[0]["hardening"], measured[2]["hardening"]]
     check(
@@ -329,7 +329,7 @@ def test_runs_and_machines_name_who_failed_and_why(folder, reports):
     )
     for states in {how["states"] for how in hardened}:
         assert f"{states} ×{sum(how['states'] == states for how in hardened)}" in machine["states"]
-    row = found["Accuracy over every position"][0]
+    row = sheets["Accuracy over every position"][0]
     assert row["ours, hardened"].endswith("×2 of 4; seed 1 refused; seed 3 failed")
     assert row["ours, learned"].endswith("×3 of 4; seed 3 failed")
     assert row["paper"].endswith("×3 of 4; seed 0 damaged")

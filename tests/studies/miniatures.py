@@ -94,13 +94,13 @@ def timeless(value):
 
 def findings(folder, study):
     """What all records of a study say, times apart; raises where one is missing, damaged or of other settings."""
-    found = {}
+    measurements_by_run = {}
     for arm in study.arms:
         for seed in study.seeds:
             record = read_record(record_path(folder, study.name, arm.name, seed))
             assert record.settings == json.loads(json.dumps(run_settings(study, arm, seed)))
-            found[arm.name, seed] = timeless(record.measurements)
-    return found
+            measurements_by_run[arm.name, seed] = timeless(record.measurements)
+    return measurements_by_run
 
 
 def contents(folder, pattern="**/*"):

@@ -115,8 +115,8 @@ def check_curve(task, model, entry):
     for tokens in model.asked:
         outputs = model.answer(tokens, torch.arange(row, row + len(tokens)).unsqueeze(1))
         row += len(tokens)
-        for labels, found in zip(task.truth(tokens).tolist(), outputs.argmax(-1).tolist(), strict=True):
-            for place, (label, one) in enumerate(zip(labels, found, strict=True)):
+        for labels, answers in zip(task.truth(tokens).tolist(), outputs.argmax(-1).tolist(), strict=True):
+            for place, (label, one) in enumerate(zip(labels, answers, strict=True)):
                 if label != IGNORED:
                     verdicts[place].append(label == one)
     begin = 0

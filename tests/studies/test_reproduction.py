@@ -70,24 +70,24 @@ def test_a_record_holds_what_it_promises(tmp_path):
     record = read_record(path)
     assert record.name == "miniature/plain"
     assert record.settings == run_settings(SINGLE, PLAIN, 3)
-    found = record.measurements
-    assert found.keys() == {"parameters", "chance", "training", "learned", "hardened", "judging_seconds"}
-    assert (found["chance"], found["hardened"]) == (0.5, None)
-    training = found["training"]
+    measurements = record.measurements
+    assert measurements.keys() == {"parameters", "chance", "training", "learned", "hardened", "judging_seconds"}
+    assert (measurements["chance"], measurements["hardened"]) == (0.5, None)
+    training = measurements["training"]
     assert training.keys() == {"device", "seconds", "together", "failure", "curve"}
     assert (training["device"], training["together"], training["failure"]) == ("cpu", 1, None)
     assert training["seconds"] > 0
     assert [point[0] for point in training["curve"]] == list(range(1, 13))
     kinds = list(Parity().adversarial(12))
-    asked = [(entry["input"], entry["length"], entry["sequences"]) for entry in found["learned"]]
+    asked = [(entry["input"], entry["length"], entry["sequences"]) for entry in measurements["learned"]]
     assert asked == [("random", 6, 8), ("p = 0.9", 12, 8), *((kind, 12, 1) for kind in kinds)]
     assert {"python", "processor", "versions", "date", "device"} <= record.environment.keys()
     assert record.environment["device"] == "cpu"
     assert steps == [(step, 12) for step in range(1, 13)]
     model = load(model_path(tmp_path, "miniature", "plain", 3))
-    assert found["parameters"] == model.parameter_count()
+    assert measurements["parameters"] == model.parameter_count()
     again = [entry for probe in PROBES for entry in judge(model, Parity(), probe, trained_length=6, seed=3)]
-    assert found["learned"] == again
+    assert measurements["learned"] == again
     assert not [name for name in contents(tmp_path) if name.startswith(".state")]
 
 
@@ -114,13 +114,13 @@ def test_a_long_history_is_thinned_and_keeps_its_end(tmp_path):
 def test_numbers_are_fitted_hardened_and_exact(tmp_path):
     study = one_arm(VALUE)
     run_arm(study, VALUE, (0,), tmp_path)
-    found = measured(tmp_path, study, VALUE, 0)
-    assert found["fit"].keys() == {"before", "after", "steps"}
-    assert found["fit"]["after"] < 1e-20 < found["fit"]["before"]
-    assert all(point[2] is None for point in found["training"]["curve"])  # no accuracy of numbers
-    assert [entry["mse"] < 1e-20 for entry in found["learned"]] == [True, True]
-    assert (found["hardening"]["refused"], found["hardening"]["states"]) == (None, 2)
-    (entry,) = found["hardened"]
+    measurements = measured(tmp_path, study, VALUE, 0)
+    assert measurements["fit"].keys() == {"before", "after", "steps"}
+    assert measurements["fit"]["after"] < 1e-20 < measurements["fit"]["before"]
+    assert all(point[2] is None for point in measurements["training"]["curve"])  # no accuracy of numbers
+    assert [entry["mse"] < 1e-20 for entry in measurements["learned"]] == [True, True]
+    assert (measurements["hardening"]["refused"], measurements["hardening"]["states"]) == (None, 2)
+    (entry,) = measurements["hardened"]
     assert (entry["length"], entry["exact"]) == (1000, 1.0)
     assert entry["sequences"] == 64 + len(VALUE.task.adversarial(1000))
 
@@ -128,12 +128,12 @@ def test_numbers_are_fitted_hardened_and_exact(tmp_path):
 def test_classes_are_hardened_and_judged_on_the_same_inputs(tmp_path):
     study = one_arm(COUNTED)
     run_arm(study, COUNTED, (0,), tmp_path)
-    found = measured(tmp_path, study, COUNTED, 0)
-    assert found["hardening"]["refused"] is None
-    assert found["hardening"]["states"] == found["hardening"]["states_of_the_task"] == 2
-    assert found["hardening"]["certificate"]["verdict"] == "proved"
+    measurements = measured(tmp_path, study, COUNTED, 0)
+    assert measurements["hardening"]["refused"] is None
+    assert measurements["hardening"]["states"] == measurements["hardening"]["states_of_the_task"] == 2
+    assert measurements["hardening"]["certificate"]["verdict"] == "proved"
     assert certificate_path(tmp_path, "single", "counted", 0).exists()
-    for learned, hardened in zip(found["learned"], found["hardened"], strict=True):
+    for learned, hardened in zip(measurements["learned"], measurements["hardened"], strict=True):
         assert {key: learned[key] for key in ("input", "length", "labels")} == {
             key: hardened[key] for key in ("input", "length", "labels")
         }
@@ -143,8 +143,8 @@ def test_classes_are_hardened_and_judged_on_the_same_inputs(tmp_path):
 def test_a_model_without_a_machine_says_why(tmp_path):
     arm = replace(TRANSFORMER, harden=True)
     run_arm(one_arm(arm), arm, (0,), tmp_path)
-    found = measured(tmp_path, one_arm(arm), arm, 0)
-    assert (found["hardening"]["refused"], found["hardened"]) == ("the model has no rational head", None)
+    measurements = measured(tmp_path, one_arm(arm), arm, 0)
+    assert (measurements["hardening"]["refused"], measurements["hardened"]) == ("the model has no rational head", None)
 
 
 FAILING = {
@@ -165,9 +165,9 @@ FAILING = {
 def test_an_arm_that_diverges_says_so_and_does_not_stop_the_others(tmp_path, words):
     study = one_arm(FAILING[words], PLAIN)
     assert reproduce([study], tmp_path) == 2
-    found = measured(tmp_path, study, FAILING[words], 0)
-    assert words in found["training"]["failure"]
-    assert (found["learned"], found["hardened"]) == (None, None)
+    measurements = measured(tmp_path, study, FAILING[words], 0)
+    assert words in measurements["training"]["failure"]
+    assert (measurements["learned"], measurements["hardened"]) == (None, None)
     other = measured(tmp_path, study, PLAIN, 0)
     assert other["training"]["failure"] is None
     assert other["learned"]
@@ -181,9 +181,9 @@ def test_a_machine_of_huge_numbers_is_refused_not_raised(tmp_path):
         VALUE, fit=None, training=replace(VALUE.training, steps=1, learning_rate=1e100, length=2, curriculum=None)
     )
     run_arm(one_arm(arm), arm, (0,), tmp_path)
-    found = measured(tmp_path, one_arm(arm), arm, 0)
-    assert "is not near an integer" in found["hardening"]["refused"]
-    assert found["learned"][0]["mse"] == 1e308
+    measurements = measured(tmp_path, one_arm(arm), arm, 0)
+    assert "is not near an integer" in measurements["hardening"]["refused"]
+    assert measurements["learned"][0]["mse"] == 1e308
 
 
 def test_a_wrong_arm_is_an_error_and_no_failed_run(tmp_path):
@@ -226,8 +226,8 @@ def test_one_seed_that_diverges_does_not_harm_those_trained_with_it(tmp_path, mo
     study = replace(STUDY, seeds=(0, 1, 2))
     run_arm(study, PLAIN, study.seeds, tmp_path)
     records = [measured(tmp_path, study, PLAIN, seed) for seed in study.seeds]
-    assert [found["training"]["together"] for found in records] == [1, 1, 1]
-    assert [found["training"]["failure"] is None for found in records] == [True, False, True]
+    assert [measurements["training"]["together"] for measurements in records] == [1, 1, 1]
+    assert [measurements["training"]["failure"] is None for measurements in records] == [True, False, True]
     assert timeless(records[0]) == findings(whole, STUDY)["plain", 0]
 
 
@@ -253,9 +253,9 @@ def test_other_probes_need_no_other_training(tmp_path):
     assert len(pending([study], tmp_path, together=False)[0]) == 1
     before = measured(tmp_path, SINGLE, PLAIN, 0)["training"]
     run_arm(study, asked, (0,), tmp_path, on_step=not_trained)
-    found = measured(tmp_path, study, asked, 0)
-    assert found["training"] == before
-    assert [entry["length"] for entry in found["learned"]] == [20]
+    measurements = measured(tmp_path, study, asked, 0)
+    assert measurements["training"] == before
+    assert [entry["length"] for entry in measurements["learned"]] == [20]
 
 
 def test_other_training_is_training(tmp_path):

@@ -29,8 +29,8 @@ def test_equal_generators_give_equal_samples():
 
 
 def test_adversarial_inputs_have_the_asked_length():
-    found = {name: tokens[0].tolist() for name, tokens in ModularCounting().adversarial(5).items()}
-    assert found == {"all ones": [1] * 5, "all zeros": [0] * 5, "alternating": [0, 1, 0, 1, 0]}
+    rows = {name: tokens[0].tolist() for name, tokens in ModularCounting().adversarial(5).items()}
+    assert rows == {"all ones": [1] * 5, "all zeros": [0] * 5, "alternating": [0, 1, 0, 1, 0]}
 
 
 def test_refusals_and_configuration():

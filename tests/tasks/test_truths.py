@@ -119,19 +119,19 @@ def tomita(task, word):
 
 def _values(word):
     """The values of formulas side by side."""
-    found = []
+    values = []
     while word:
         size, level = 1, int(word[0] in (2, 3, 4))
         while level:
             level += {2: 1, 3: 1, 4: 1, 5: -1}.get(word[size], 0)
             size += 1
         if size == 1:
-            found.append(word[0])
+            values.append(word[0])
         else:
             arguments = _values(word[1 : size - 1])
-            found.append(int({2: all(arguments), 3: any(arguments), 4: sum(arguments) % 2}[word[0]]))
+            values.append(int({2: all(arguments), 3: any(arguments), 4: sum(arguments) % 2}[word[0]]))
         word = word[size:]
-    return found
+    return values
 
 
 def boolean(task, word):

@@ -137,13 +137,13 @@ def main(folder):
     folder = Path(folder)
     with joined_ranks(timeout=30) as device:
         world = dist.get_world_size()
-        found = {"curves": {}, "lengths": {}, "resumed": {}}
+        outcome = {"curves": {}, "lengths": {}, "resumed": {}}
         for strategy in ("ddp", "fsdp2"):
             for name in TRIED[world]:
                 trainer = begun(DistributedTrainer, name, folder, strategy=strategy)
                 trainer.run()
-                found["curves"][f"{strategy}-{name}"] = curve(trainer)
-                found["lengths"][f"{strategy}-{name}"] = trainer.length
+                outcome["curves"][f"{strategy}-{name}"] = curve(trainer)
+                outcome["lengths"][f"{strategy}-{name}"] = trainer.length
                 whole = trainer.whole_model()
                 assert not any(hasattr(value, "full_tensor") for value in whole.parameters())
             state = folder / strategy
@@ -154,15 +154,15 @@ def main(folder):
                 trainer = DistributedTrainer.resumed(state, device=device, strategy=strategy)
                 assert trainer.step == SECOND
                 trainer.run(folder=state)
-                found["resumed"][strategy] = curve(trainer)
-        found["precision"] = precision_of_head()
+                outcome["resumed"][strategy] = curve(trainer)
+        outcome["precision"] = precision_of_head()
         if world == 4:
             trainer = DistributedTrainer.resumed(folder / "killed", strategy="ddp")
-            found["resumed_at"] = trainer.step
+            outcome["resumed_at"] = trainer.step
             trainer.run()
-            found["resumed"]["killed"] = curve(trainer)
+            outcome["resumed"]["killed"] = curve(trainer)
         if dist.get_rank() == 0:
-            (folder / f"{world}.json").write_text(json.dumps(found))
+            (folder / f"{world}.json").write_text(json.dumps(outcome))
         if world == 2:
             die(folder)
 

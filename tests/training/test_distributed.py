@@ -41,7 +41,7 @@ def single(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def outcomes(tmp_path_factory):
     return once(tmp_path_factory, "training_ranks", all_runs)
 
 
@@ -61,16 +61,16 @@ def all_runs(folder):
     return answer | each | {"folder": str(folder)}
 
 
-def assert_same_curve(found, expected):
+def assert_same_curve(measured, expected):
     expected = torch.tensor(curve(expected), dtype=torch.float64)
-    torch.testing.assert_close(torch.tensor(found, dtype=torch.float64), expected, atol=EXACT, rtol=EXACT)
+    torch.testing.assert_close(torch.tensor(measured, dtype=torch.float64), expected, atol=EXACT, rtol=EXACT)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(("ranks", "name"), [(ranks, name) for ranks in TRIED for name in TRIED[ranks]])
-def test_losses_are_those_of_one_process(found, single, ranks, strategy, name):
-    assert_same_curve(found[str(ranks)]["curves"][f"{strategy}-{name}"], single[name])
-    assert found[str(ranks)]["lengths"][f"{strategy}-{name}"] == single[name].length
+def test_losses_are_those_of_one_process(outcomes, single, ranks, strategy, name):
+    assert_same_curve(outcomes[str(ranks)]["curves"][f"{strategy}-{name}"], single[name])
+    assert outcomes[str(ranks)]["lengths"][f"{strategy}-{name}"] == single[name].length
 
 
 def test_the_curriculum_moved(single):
@@ -78,9 +78,9 @@ def test_the_curriculum_moved(single):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_run_of_two_ranks_goes_on_with_one_and_then_with_four(found, single, strategy):
-    assert_same_curve(found["4"]["resumed"][strategy], single["curriculum"])
-    trainer = Trainer.resumed(Path(found["folder"]) / strategy)
+def test_a_run_of_two_ranks_goes_on_with_one_and_then_with_four(outcomes, single, strategy):
+    assert_same_curve(outcomes["4"]["resumed"][strategy], single["curriculum"])
+    trainer = Trainer.resumed(Path(outcomes["folder"]) / strategy)
     assert trainer.finished
     # Not the weights: the gradient of a key's bias is rounding alone, and Adam takes its sign.
     tokens = torch.randint(0, 2, (3, 9))
@@ -88,25 +88,25 @@ def test_a_run_of_two_ranks_goes_on_with_one_and_then_with_four(found, single, s
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_the_head_stays_float32_where_the_model_is_bfloat16(found, ranks):
-    assert found[str(ranks)]["precision"] == {
+def test_the_head_stays_float32_where_the_model_is_bfloat16(outcomes, ranks):
+    assert outcomes[str(ranks)]["precision"] == {
         "states": "torch.float32",
         "logits": "torch.bfloat16",
         "masters": ["torch.float32"],
     }
 
 
-def test_a_killed_rank_is_noticed_named_and_survived(found, single):
-    assert found["status"] != 0
-    assert found["seconds"] < 60
-    said = found["said"]
+def test_a_killed_rank_is_noticed_named_and_survived(outcomes, single):
+    assert outcomes["status"] != 0
+    assert outcomes["seconds"] < 60
+    said = outcomes["said"]
     # torchrun may be so quick that the step of the death is not over here.
     assert re.search(rf"rank 0 of 2 stopped at step ({KILLED_AT}|{KILLED_AT + 1}): ", said)
     assert "a rank was killed" in said
     assert f"the last state written is that of step {EVERY}, in" in said
     assert "the same torchrun command continues from there" in said
-    assert found["4"]["resumed_at"] == EVERY
-    assert_same_curve(found["4"]["resumed"]["killed"], single["plain"])
+    assert outcomes["4"]["resumed_at"] == EVERY
+    assert_same_curve(outcomes["4"]["resumed"]["killed"], single["plain"])
 
 
 WAITING = """
@@ -168,8 +168,8 @@ def test_the_command_under_torchrun_is_the_command(tmp_path):
     assert alone.exit_code == 0, alone.output
     assert_same_curve(curve(Trainer.resumed(tmp_path / "ranks")), Trainer.resumed(tmp_path / "alone"))
     tokens = torch.randint(0, 2, (3, 8))
-    found, expected = (load(tmp_path / name / "model")(tokens) for name in ("ranks", "alone"))
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    actual, expected = (load(tmp_path / name / "model")(tokens) for name in ("ranks", "alone"))
+    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -136,12 +136,12 @@ def test_scores_of_a_known_model(folder):
             return self.output.expand(*tokens.shape, len(self.output))
 
     named, examples = data(folder, "recognition", "classes.txt").read()
-    found = score(Constant([0.0, 10.0]), named, examples, batch_size=3)
-    assert (found.positions, found.sequences, found.count) == (0.5, 0.5, 4)
+    result = score(Constant([0.0, 10.0]), named, examples, batch_size=3)
+    assert (result.positions, result.sequences, result.count) == (0.5, 0.5, 4)
     named, examples = data(folder, "regression", "numbers.txt").read()
-    found = score(Constant([1.0]), named, examples)
-    assert found.loss == pytest.approx((1 + 1 + 1 + 2.25) / 4)
-    assert math.isnan(found.positions)
+    result = score(Constant([1.0]), named, examples)
+    assert result.loss == pytest.approx((1 + 1 + 1 + 2.25) / 4)
+    assert math.isnan(result.positions)
     named, examples = data(folder, "next_token").read()
     assert score(Constant([0.0] * 6), named, examples).perplexity == pytest.approx(6)
 

@@ -34,9 +34,9 @@ def test_horner_to_the_last_bit(first):
         double=True,
     )
     descended = train(model, task, settings)[-1].loss
-    found = fit_least_squares(model, task, length=8)
+    fit = fit_least_squares(model, task, length=8)
     assert 1e-9 < descended < 1e-2
-    assert found.after < 1e-25 < found.before
+    assert fit.after < 1e-25 < fit.before
     assert model.rational_head.backend == "auto"
     tokens = task.sample(64, 128, torch.Generator().manual_seed(9))
     errors = (model(tokens)[..., 0] - task.truth(tokens)) / task.unit(128)

@@ -139,9 +139,9 @@ def test_sigkill_at_any_moment_loses_nothing(tmp_path):
             assert int(process.stdout.readline()) == 0
     assert process.returncode == 0
     assert kills >= 1
-    found = Trainer.resumed(tmp_path)
-    found.run()
-    assert_identical(found, whole)
+    resumed = Trainer.resumed(tmp_path)
+    resumed.run()
+    assert_identical(resumed, whole)
 
 
 FULL = """

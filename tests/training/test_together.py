@@ -24,12 +24,12 @@ def compared(task, settings, seeds, build):
     for place, seed in enumerate(seeds):
         alone = build(seed)
         expected = train(alone, task, replace(settings, seed=seed))
-        for found, wanted in zip(points[place], expected, strict=True):
-            assert found.step == wanted.step
-            assert found.loss == pytest.approx(wanted.loss, rel=1e-9)
-            assert found.accuracy == pytest.approx(wanted.accuracy, nan_ok=True)
-        for (name, found), wanted in zip(together[place].named_parameters(), alone.parameters(), strict=True):
-            assert torch.allclose(found, wanted, rtol=1e-7, atol=1e-10), name
+        for point, wanted in zip(points[place], expected, strict=True):
+            assert point.step == wanted.step
+            assert point.loss == pytest.approx(wanted.loss, rel=1e-9)
+            assert point.accuracy == pytest.approx(wanted.accuracy, nan_ok=True)
+        for (name, point), wanted in zip(together[place].named_parameters(), alone.parameters(), strict=True):
+            assert torch.allclose(point, wanted, rtol=1e-7, atol=1e-10), name
         assert not together[place].training
     return points
 

@@ -62,11 +62,11 @@ class Constant(torch.nn.Module):
 
 def test_every_position_counts():
     tokens = torch.tensor([[0, 0, 1, 0]])  # truth 0 0 1 1
-    found = evaluate_on(Constant(), TASK, tokens, trained_length=1)
-    assert found.every_position == 0.5
-    assert found.beyond == pytest.approx(1 / 3)
-    assert found.last_position == 0
-    assert found.by_position == (1, 1, 0, 0)
+    accuracy = evaluate_on(Constant(), TASK, tokens, trained_length=1)
+    assert accuracy.every_position == 0.5
+    assert accuracy.beyond == pytest.approx(1 / 3)
+    assert accuracy.last_position == 0
+    assert accuracy.by_position == (1, 1, 0, 0)
     assert evaluate_on(Constant(), TASK, tokens, trained_length=4).beyond == 0.5
 
 
