@@ -57,9 +57,12 @@ class AttentionInputs:
         elif position_ids is not None and attention_mask is None and cache is None:
             restarting = position_ids
             packed = torch.compiler.is_compiling() or bool((position_ids.diff(dim=1) != 1).any())
-        positions = position_ids
-        if positions is None:
-            positions = restarting if restarting is not None else _positions(index, attention_mask, cache)
+        positions = restarting if position_ids is None else position_ids
+        if positions is None:  # count the real tokens before each new one; without a mask all tokens are real
+            if attention_mask is not None and attention_mask.ndim == 2:
+                positions = (attention_mask.long().cumsum(1)[:, -time:] - 1).clamp_min(0)
+            else:
+                positions = index if cache is None else index + cache.get_seq_length()
         mask = None
         if config.attention != "none":
             create = create_causal_mask if config.attention == "full" else create_sliding_window_causal_mask
@@ -71,14 +74,6 @@ class AttentionInputs:
                 position_ids=restarting,
             )
         return cls(TokenPositions(positions), mask, packed)
-
-
-def _positions(index: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> Tensor:
-    """Count the real tokens before each new one, ``(B or 1, T)``; without a mask all tokens are real."""
-    time = index.shape[1]
-    if attention_mask is not None and attention_mask.ndim == 2:
-        return (attention_mask.long().cumsum(1)[:, -time:] - 1).clamp_min(0)
-    return index if cache is None else index + cache.get_seq_length()
 
 
 class HuggingFaceAttention(nn.Module):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -34,6 +34,11 @@ class _Stepping:
 
     fetched_next: CacheLayerMixin | None = None
     stepper: Stepper | None = None
+    keys: Any
+
+    def previous(self) -> Tensor:
+        """Return the state ``(B, D)`` after the last cached token."""
+        return cast(Tensor, self.keys[:, 0, -1])
 
     def prefetch(self) -> None:
         """Load the offloaded layer that is used next."""
@@ -53,8 +58,7 @@ def _steps_plainly(head: RationalHead) -> bool:
 class _GrowingStepping(_Stepping):
     """A layer that keeps the states of the past and appends those of new tokens."""
 
-    previous: Callable[[], Tensor]
-    append_one: Callable[[Tensor], None]
+    append: Callable[[Tensor], None]
     get_seq_length: Callable[[], int]
     steps_plainly = False
     table: Tensor | None = None  # (V, D, D), if the decoding kernel can use it
@@ -84,6 +88,10 @@ class _GrowingStepping(_Stepping):
         state = self.stepper(self.previous(), drive)
         self.append_one(state)
         return state
+
+    def append_one(self, state: Tensor) -> None:
+        """Add the state ``(B, D)`` of one more token, without gradient."""
+        self.append(state.unsqueeze(1))
 
     def reset(self) -> None:
         """Forget the states and what was computed from the parameters."""
@@ -144,10 +152,7 @@ class StateLayer(_GrowingStepping, DynamicLayer):  # type: ignore[misc]
 
     def previous(self) -> Tensor:
         """Return the state ``(B, D)`` after the last cached token."""
-        if self._waiting:
-            return self._waiting[-1]
-        assert self._joined is not None
-        return self._joined[:, 0, -1]
+        return self._waiting[-1] if self._waiting else super().previous()
 
     def append(self, states: Tensor) -> None:
         """Add the states ``(B, n, D)`` of the next tokens."""
@@ -158,7 +163,7 @@ class StateLayer(_GrowingStepping, DynamicLayer):  # type: ignore[misc]
     def append_one(self, state: Tensor) -> None:
         """Add the state ``(B, D)`` of one more token, without gradient."""
         if torch.compiler.is_compiling():  # a graph takes the length of a list for a constant
-            self.append(state.unsqueeze(1))
+            super().append_one(state)
         else:
             self._waiting.append(state)
             if len(self._waiting) == _JOINED_TOGETHER:
@@ -173,19 +178,10 @@ class StateLayer(_GrowingStepping, DynamicLayer):  # type: ignore[misc]
 class WindowedStateLayer(_GrowingStepping, DynamicSlidingWindowLayer):  # type: ignore[misc]
     """The same for a cache of sliding windows only: it keeps as many states as the longest window has keys."""
 
-    def previous(self) -> Tensor:
-        """Return the state ``(B, D)`` after the last cached token."""
-        last: Tensor = self.keys[:, 0, -1]
-        return last
-
     def append(self, states: Tensor) -> None:
         """Add the states ``(B, n, D)`` of the next tokens."""
         keys = states.detach().unsqueeze(1)
         self.update(keys, keys[..., :0])
-
-    def append_one(self, state: Tensor) -> None:
-        """Add the state ``(B, D)`` of one more token."""
-        self.append(state.unsqueeze(1))
 
 
 class StaticStateLayer(_Stepping, StaticLayer):  # type: ignore[misc]
@@ -242,11 +238,6 @@ class StaticStateLayer(_Stepping, StaticLayer):  # type: ignore[misc]
         self.max_cache_len = 1
         super().lazy_initialization(key_states, value_states)
         self.max_cache_len = longest
-
-    def previous(self) -> Tensor:
-        """Return the state ``(B, D)`` after the last cached token."""
-        last: Tensor = self.keys[:, 0, 0]
-        return last
 
     def append(self, states: Tensor) -> None:
         """Keep the last of the states ``(B, n, D)`` of the next tokens."""
