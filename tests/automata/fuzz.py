@@ -35,11 +35,11 @@ def _truncate(data: bytes, rng: random.Random) -> bytes:
 
 
 def _replace_token(data: bytes, rng: random.Random) -> bytes:
-    found = list(_TOKEN.finditer(data))
-    if not found:
+    tokens = list(_TOKEN.finditer(data))
+    if not tokens:
         return data + rng.choice(TOKENS)
-    place = rng.choice(found)
-    other = rng.choice(TOKENS) if rng.random() < 0.7 else rng.choice(found)[0]
+    place = rng.choice(tokens)
+    other = rng.choice(TOKENS) if rng.random() < 0.7 else rng.choice(tokens)[0]
     return data[: place.start()] + other + data[place.end() :]
 
 

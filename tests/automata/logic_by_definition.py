@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import reduce
 from itertools import chain, combinations, product
 
-from transductor.automata.logic.formula_tree import is_set_variable
+from transductor.automata.logic.formula_tree import Not, Truth, is_set_variable
 from transductor.automata.logic.second_order_syntax import (
     Compared,
     End,
@@ -17,11 +17,9 @@ from transductor.automata.logic.second_order_syntax import (
     Joined,
     Letter,
     Member,
-    Not,
     Quantified,
     Subset,
     Successor,
-    Truth,
 )
 from transductor.automata.logic.weighted_syntax import Aggregated, Combined, Iverson, Weight, WeightedFormula
 

@@ -13,9 +13,7 @@ from transductor.automata.barrington import (
     CYCLE,
     IDENTITY,
     BooleanFormula,
-    Constant,
     Gate,
-    Negation,
     PermutationProgram,
     Variable,
     boolean_formula,
@@ -23,6 +21,7 @@ from transductor.automata.barrington import (
     permutation_program,
 )
 from transductor.automata.logic.formula_text import FormulaError
+from transductor.automata.logic.formula_tree import Not, Truth
 
 
 def assignments(names: tuple[str, ...]) -> Iterator[dict[str, bool]]:
@@ -32,11 +31,11 @@ def assignments(names: tuple[str, ...]) -> Iterator[dict[str, bool]]:
 
 def names_in(formula: BooleanFormula) -> set[str]:
     match formula:
-        case Constant():
+        case Truth():
             return set()
         case Variable(name):
             return {name}
-        case Negation(operand):
+        case Not(operand):
             return names_in(operand)
         case Gate(_, operands):
             return set().union(*map(names_in, operands))
@@ -44,9 +43,9 @@ def names_in(formula: BooleanFormula) -> set[str]:
 
 def random_formula(random: Random, names: list[str], leaves: int) -> BooleanFormula:
     if random.random() < 0.2:
-        return Negation(random_formula(random, names, leaves))
+        return Not(random_formula(random, names, leaves))
     if leaves == 1:
-        return Constant(random.random() < 0.5) if random.random() < 0.1 else Variable(random.choice(names))
+        return Truth(random.random() < 0.5) if random.random() < 0.1 else Variable(random.choice(names))
     split = random.randint(1, leaves - 1)
     parts = (random_formula(random, names, split), random_formula(random, names, leaves - split))
     return Gate(random.choice("&&&||^"), parts)

@@ -19,15 +19,15 @@ SMALL = {
 @pytest.mark.parametrize("name", SMALL)
 def test_every_small_rational_machine_of_the_library_comes_back(name):
     wanted = SMALL[name]
-    found = interpolated(wanted, wanted.alphabet, max_length=5 if len(wanted.alphabet) == 2 else 3)
-    assert equivalent(found, wanted)
-    assert found.dim == rank(wanted)
+    exact = interpolated(wanted, wanted.alphabet, max_length=5 if len(wanted.alphabet) == 2 else 3)
+    assert equivalent(exact, wanted)
+    assert exact.dim == rank(wanted)
 
 
 def test_horner_from_eight_values():
-    found = interpolated(lambda word: int("0" + "".join(map(str, word)), 2), (0, 1))
-    assert found.dim == 2
-    assert found((1, 0) * 500) == int("10" * 500, 2)
+    exact = interpolated(lambda word: int("0" + "".join(map(str, word)), 2), (0, 1))
+    assert exact.dim == 2
+    assert exact((1, 0) * 500) == int("10" * 500, 2)
 
 
 def test_fractions_and_nothing():

@@ -87,8 +87,8 @@ def semigroup(transitions):
     """Every map that a word makes, the empty word included."""
     letters = [tuple(column) for column in np.transpose(transitions).tolist()]
     maps = [tuple(range(len(transitions)))]
-    for found in maps:
-        maps += [new for letter in letters if (new := composed(found, letter)) not in maps]
+    for known in maps:
+        maps += [new for letter in letters if (new := composed(known, letter)) not in maps]
     return maps
 
 
@@ -174,7 +174,7 @@ def corrupted(cascade, depth, action_of):
 
 def test_one_wrong_move_is_found():
     cascade = decomposed(FULL_ON_3)
-    found = 0
+    faults = 0
     for depth, level in enumerate(cascade.levels):
         for context, action in level.moves.items():
             moves = {**level.moves, context: (*action[1:], action[0])}
@@ -185,8 +185,8 @@ def test_one_wrong_move_is_found():
             assert not certificate.holds
             assert "FAILS" in str(certificate)
             assert certificate.witness
-            found += 1
-    assert found >= 4
+            faults += 1
+    assert faults >= 4
 
 
 def test_the_witness_leads_to_the_fault():

@@ -37,9 +37,9 @@ def test_letters_are_named_and_languages_are_languages():
     series = series_of_labels(task_named("parity").automaton(), "ab")
     assert series("bab") == 0
     assert series("bb" + "b") == 1
-    found = labels_of_series(machine("parity").automaton.over("boolean"))
-    assert isinstance(found, DFA)
-    assert found("101") is False
+    language = labels_of_series(machine("parity").automaton.over("boolean"))
+    assert isinstance(language, DFA)
+    assert language("101") is False
     from transductor.automata import from_dfa
 
     assert labels_of_series(from_dfa(regex("(ab)*"))).states == 3
@@ -47,10 +47,10 @@ def test_letters_are_named_and_languages_are_languages():
 
 def test_a_step_that_is_missing_is_the_value_zero():
     partial = WeightedAutomaton([0, 1], {"a": [[0, 1], [1, 0]], "b": [[0, 0], [0, 0]]}, [3, IGNORED])
-    found = labels_of_series(partial)
-    assert found.transitions.tolist() == [[1, 2], [0, 2], [2, 2]]
-    assert found.outputs.tolist() == [3, IGNORED, 0]
-    assert found.start == 1
+    labelled = labels_of_series(partial)
+    assert labelled.transitions.tolist() == [[1, 2], [0, 2], [2, 2]]
+    assert labelled.outputs.tolist() == [3, IGNORED, 0]
+    assert labelled.start == 1
 
 
 @pytest.mark.parametrize("name", ["base_value:2", "rotation:6", "balance", "a_n_b_n"])

@@ -18,8 +18,8 @@ MACHINES = {each.name: each for each in machines()}
 MOST_WORDS = 3000
 
 
-def obeys(found, wanted, exact):
-    return found == wanted if exact else math.isclose(found, wanted, rel_tol=1e-9, abs_tol=1e-9)
+def obeys(value, wanted, exact):
+    return value == wanted if exact else math.isclose(value, wanted, rel_tol=1e-9, abs_tol=1e-9)
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -31,12 +31,12 @@ def test_a_machine_obeys_its_law(name):
         length -= 1  # the whole of length 10 for two letters; as far as is quick for more
     words = list(automaton.words(length))
     if each.dfa is not None and automaton.dim > 12:
-        found = [automaton.final[each.dfa.run(word)] for word in words]  # the same machine, read by its states
+        weights = [automaton.final[each.dfa.run(word)] for word in words]  # the same machine, read by its states
         words_by_matrices = words[:: len(words) // 20]
         assert all(automaton(word) == each.law(word) for word in words_by_matrices)
     else:
-        found = automaton.batch(words)
-    for word, weight in zip(words, found, strict=True):
+        weights = automaton.batch(words)
+    for word, weight in zip(words, weights, strict=True):
         assert obeys(weight, each.law(word), automaton.weights.exact), word
 
 
@@ -49,8 +49,8 @@ def test_and_on_long_words(name):
     for length in (100, 1000):
         words = [[alphabet[i] for i in rng.integers(0, len(alphabet), length)], [alphabet[-1]] * length]
         for word in words:
-            found = each.automaton.final[each.dfa.run(word)] if quick else each.automaton(word)
-            assert obeys(found, each.law(word), each.automaton.weights.exact)
+            value = each.automaton.final[each.dfa.run(word)] if quick else each.automaton(word)
+            assert obeys(value, each.law(word), each.automaton.weights.exact)
 
 
 def spanning_words(automaton):
@@ -69,13 +69,13 @@ def test_a_hankel_block_gives_the_machine_back(name):
     prefixes = spanning_words(automaton)
     block = HankelBlock.of(automaton, automaton.alphabet, prefixes, suffixes)
     true = rank(automaton)
-    found = learned(block, true)
-    assert found.automaton.dim == true
+    result = learned(block, true)
+    assert result.automaton.dim == true
     rng = np.random.default_rng(0)
     for length in (0, 1, 2, 5, 8, 12):
         words = [[automaton.alphabet[i] for i in rng.integers(0, len(automaton.alphabet), length)] for _ in range(40)]
         wanted = np.array([float(automaton(word)) for word in words])
-        error = np.abs(found.automaton.batch(words) - wanted).max()
+        error = np.abs(result.automaton.batch(words) - wanted).max()
         assert error <= 1e-8 * (np.abs(wanted).max() or 1.0)
 
 
@@ -91,8 +91,8 @@ def test_all_words_to_length_ten_whatever_the_alphabet(name):
     each = MACHINES[name]
     limit = 10 if len(each.automaton.alphabet) <= 4 else 6  # 9 letters: 600 000 words of length 6
     for word in each.automaton.words(limit):
-        found = each.automaton.final[each.dfa.run(word)] if each.dfa is not None else each.automaton(word)
-        assert obeys(found, each.law(word), each.automaton.weights.exact), word
+        value = each.automaton.final[each.dfa.run(word)] if each.dfa is not None else each.automaton(word)
+        assert obeys(value, each.law(word), each.automaton.weights.exact), word
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tests.automata.logic_by_definition import holds, words_up_to
 from transductor.automata.finite_algebra import minimised
 from transductor.automata.finite_automata import DFA
 from transductor.automata.logic.formula_text import FormulaError
-from transductor.automata.logic.formula_tree import free_variables, is_set_variable
+from transductor.automata.logic.formula_tree import Not, Truth, free_variables, is_set_variable
 from transductor.automata.logic.second_order import mso
 from transductor.automata.logic.second_order_syntax import (
     Compared,
@@ -21,11 +21,9 @@ from transductor.automata.logic.second_order_syntax import (
     Joined,
     Letter,
     Member,
-    Not,
     Quantified,
     Subset,
     Successor,
-    Truth,
     logic_formula,
 )
 

@@ -13,11 +13,11 @@ from transductor.automata.modular import combined, primes, product, reconstructe
 
 
 def test_primes_are_the_largest_below_two_to_the_31():
-    found = list(islice(primes(), 50))
-    assert found[0] == 2**31 - 1
-    assert found == sorted(set(found), reverse=True)
-    assert all(p % q for p in found for q in (2, 3, 5, 7, 11, 13, 46337))
-    assert all(pow(2, p - 1, p) == 1 for p in found)
+    largest = list(islice(primes(), 50))
+    assert largest[0] == 2**31 - 1
+    assert largest == sorted(set(largest), reverse=True)
+    assert all(p % q for p in largest for q in (2, 3, 5, 7, 11, 13, 46337))
+    assert all(pow(2, p - 1, p) == 1 for p in largest)
 
 
 def test_products_do_not_overflow():
@@ -31,9 +31,9 @@ def test_linear_systems_are_solved(seed):
     rng, prime = np.random.default_rng(seed), next(primes())
     columns = rng.integers(0, prime, (6, 4))
     answer = rng.integers(0, prime, (4, 3))
-    found = solved(columns, product(columns, answer, prime), prime)
-    assert found is not None
-    assert (found == answer).all()
+    solution = solved(columns, product(columns, answer, prime), prime)
+    assert solution is not None
+    assert (solution == answer).all()
     columns[:, 3] = columns[:, 1]
     assert solved(columns, columns, prime) is None
 
@@ -45,9 +45,9 @@ def test_fractions_come_back_from_remainders(values):
         np.array([value.numerator * pow(value.denominator, -1, prime) % prime for value in values], dtype=np.int64)
         for prime in moduli
     ]
-    found = reconstructed(*combined(residues, moduli))
-    assert found is not None
-    numerators, denominator = found
+    fractions = reconstructed(*combined(residues, moduli))
+    assert fractions is not None
+    numerators, denominator = fractions
     assert [Fraction(int(top), int(denominator)) for top in numerators] == values
 
 
@@ -56,8 +56,8 @@ def test_too_few_primes_are_not_enough():
     residues = [
         np.array([value.numerator * pow(value.denominator, -1, prime) % prime], dtype=np.int64) for prime in moduli
     ]
-    found = reconstructed(*combined(residues, moduli))
-    assert found is None or Fraction(int(found[0][0]), int(found[1])) != value
+    fractions = reconstructed(*combined(residues, moduli))
+    assert fractions is None or Fraction(int(fractions[0][0]), int(fractions[1])) != value
 
 
 def test_huge_integers_and_empty_arrays_have_remainders():

@@ -37,17 +37,17 @@ def brute_rank(automaton):
     """The rank of the Hankel block of all words up to length D − 1, by exact elimination."""
     words = list(automaton.words(max(0, automaton.dim - 1)))
     block = [[automaton(u + v) for v in words] for u in words]
-    found = 0
+    rank_so_far = 0
     for column in range(len(words)):
-        pivot = next((row for row in range(found, len(block)) if block[row][column]), None)
+        pivot = next((row for row in range(rank_so_far, len(block)) if block[row][column]), None)
         if pivot is None:
             continue
-        block[found], block[pivot] = block[pivot], block[found]
-        for row in range(found + 1, len(block)):
-            factor = block[row][column] / block[found][column]
-            block[row] = [x - factor * y for x, y in zip(block[row], block[found], strict=True)]
-        found += 1
-    return found
+        block[rank_so_far], block[pivot] = block[pivot], block[rank_so_far]
+        for row in range(rank_so_far + 1, len(block)):
+            factor = block[row][column] / block[rank_so_far][column]
+            block[row] = [x - factor * y for x, y in zip(block[row], block[rank_so_far], strict=True)]
+        rank_so_far += 1
+    return rank_so_far
 
 
 def check_random_machines(count, seed, largest):
@@ -60,10 +60,10 @@ def check_random_machines(count, seed, largest):
         extra = int(rng.integers(0, (largest - dim) // 2 + 1))
         blown = inflated(rng, base, extra)
         assert blown.dim == dim + 2 * extra
-        found = reduced(blown)
-        assert found.exact
-        assert found.automaton.dim == true.dim
-        same = equivalent(blown, found.automaton)
+        reduction = reduced(blown)
+        assert reduction.exact
+        assert reduction.automaton.dim == true.dim
+        same = equivalent(blown, reduction.automaton)
         assert same
         assert same.exact
         changed = WeightedAutomaton(
@@ -118,9 +118,9 @@ def test_large_numbers_and_denominators_are_exact(solver):
     huge = Fraction(10**40 + 1, 10**38 + 7)
     automaton = WeightedAutomaton([huge, 1], [[[huge, 0], [1 / huge, 3]]], [1, -huge], "a")
     doubled = automaton + automaton
-    found = minimised(doubled)
-    assert found.dim == 2
-    assert all(found("a" * n) == 2 * automaton("a" * n) for n in range(8))
+    minimal = minimised(doubled)
+    assert minimal.dim == 2
+    assert all(minimal("a" * n) == 2 * automaton("a" * n) for n in range(8))
     assert not equivalent(doubled, automaton * 2 + only_word("a" * 3, "a") * Fraction(1, 10**60))
 
 
@@ -147,14 +147,14 @@ def test_floats_are_reduced_with_a_tolerance_and_say_how_clear_it_was():
     for dim, extra in ((3, 2), (8, 4), (1, 0)):
         base = rational_automaton(rng, dim, 2)
         blown = inflated(rng, base, extra).over("float")
-        found = reduced(blown)
-        assert found.automaton.dim == rank(base)
-        assert not found.exact
-        assert found.residual < found.tolerance < found.margin
-        assert equivalent(blown, found.automaton)
+        reduction = reduced(blown)
+        assert reduction.automaton.dim == rank(base)
+        assert not reduction.exact
+        assert reduction.residual < reduction.tolerance < reduction.margin
+        assert equivalent(blown, reduction.automaton)
         assert not equivalent(blown, blown * 1.001)
         for word in ("", "ab", "babab"):
-            assert np.isclose(found.automaton(word), blown(word), rtol=1e-7, atol=1e-9 * abs(blown.initial).max())
+            assert np.isclose(reduction.automaton(word), blown(word), rtol=1e-7, atol=1e-9 * abs(blown.initial).max())
 
 
 def test_a_rank_that_is_not_clear_is_said_aloud():

@@ -69,14 +69,14 @@ MACHINES = {
 }
 
 
-def worst_error(found: WeightedAutomaton, truth: WeightedAutomaton, max_length: int = 8) -> float:
+def worst_error(automaton: WeightedAutomaton, truth: WeightedAutomaton, max_length: int = 8) -> float:
     """The largest error over all words, relative to the largest value at that length (1 where all are zero)."""
     worst = 0.0
     for length in range(max_length + 1):
         words = list(itertools.product(truth.alphabet, repeat=length))
         wanted = truth.batch(words).astype(np.float64)
         scale = float(np.abs(wanted).max()) or 1.0
-        worst = max(worst, float(np.abs(found.batch(words) - wanted).max()) / scale)
+        worst = max(worst, float(np.abs(automaton.batch(words) - wanted).max()) / scale)
     return worst
 
 
@@ -104,9 +104,9 @@ def test_a_callable_is_learned_from_its_values(name: str) -> None:
 def test_values_that_grow_are_right_relative_to_themselves() -> None:
     truth = base_two()
     words = basis_words("01", 3)
-    found = learned(HankelBlock.of(truth, "01", words, words)).automaton
+    automaton = learned(HankelBlock.of(truth, "01", words, words)).automaton
     for word in basis_words("01", 8):
-        assert found(word) == pytest.approx(float(truth(word)), rel=1e-8, abs=1e-9)
+        assert automaton(word) == pytest.approx(float(truth(word)), rel=1e-8, abs=1e-9)
 
 
 def test_hankel_of_an_automaton_is_that_of_its_values() -> None:
@@ -251,8 +251,8 @@ def test_what_is_counted_leads_back_to_the_same_strings(statistics: str) -> None
     final = machine.final if statistics == "strings" else machine.final @ total
     series = WeightedAutomaton(initial, machine.matrices, final, "ab", weights="float")
     words = basis_words("ab", 3)
-    found = learned(HankelBlock.of(series, "ab", words, words), 3).automaton
-    assert worst_error(_of_strings(found, statistics), machine) < 1e-8  # type: ignore[arg-type]
+    counted_machine = learned(HankelBlock.of(series, "ab", words, words), 3).automaton
+    assert worst_error(_of_strings(counted_machine, statistics), machine) < 1e-8  # type: ignore[arg-type]
 
 
 def learned_perplexity(seed: int, statistics: str = "prefixes", count: int = 20_000) -> tuple[float, float, float]:
@@ -269,24 +269,24 @@ def learned_perplexity(seed: int, statistics: str = "prefixes", count: int = 20_
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_sample_gives_its_distribution(seed: int) -> None:
-    truth, found, letters_only = learned_perplexity(seed)
-    assert found <= 1.01 * truth
-    assert found < letters_only
+    truth, achieved, letters_only = learned_perplexity(seed)
+    assert achieved <= 1.01 * truth
+    assert achieved < letters_only
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 22))
 def test_a_sample_gives_its_distribution_at_more_seeds(seed: int) -> None:
-    truth, found, letters_only = learned_perplexity(seed)
-    assert found <= 1.01 * truth
-    assert found < letters_only
+    truth, achieved, letters_only = learned_perplexity(seed)
+    assert achieved <= 1.01 * truth
+    assert achieved < letters_only
 
 
 @pytest.mark.parametrize("statistics", ["strings", "factors"])
 def test_other_statistics_learn_too(statistics: str) -> None:
-    truth, found, letters_only = learned_perplexity(1, statistics, count=10_000)
-    assert found <= 1.01 * truth
-    assert found < letters_only
+    truth, achieved, letters_only = learned_perplexity(1, statistics, count=10_000)
+    assert achieved <= 1.01 * truth
+    assert achieved < letters_only
 
 
 def test_samples_at_the_edge() -> None:

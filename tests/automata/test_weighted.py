@@ -57,9 +57,9 @@ def test_a_word_weighs_the_sum_over_its_paths(name):
         batch = automaton.batch(words)
         for word, in_batch in zip(words, batch, strict=True):
             expected = path_sum(automaton, word)
-            for found in (automaton(word), in_batch):
-                close = math.isclose(found, expected, rel_tol=1e-12, abs_tol=1e-12)
-                assert found == expected or (not automaton.weights.exact and close)
+            for value in (automaton(word), in_batch):
+                close = math.isclose(value, expected, rel_tol=1e-12, abs_tol=1e-12)
+                assert value == expected or (not automaton.weights.exact and close)
 
 
 def test_numbers_of_python_come_out():

@@ -9,7 +9,7 @@ import pytest
 
 from tests.automata.logic_by_definition import value, words_up_to
 from transductor.automata.logic.formula_text import FormulaError
-from transductor.automata.logic.formula_tree import is_set_variable
+from transductor.automata.logic.formula_tree import Not, Truth, is_set_variable
 from transductor.automata.logic.second_order_syntax import (
     Compared,
     End,
@@ -17,9 +17,7 @@ from transductor.automata.logic.second_order_syntax import (
     Joined,
     Letter,
     Member,
-    Not,
     Quantified,
-    Truth,
 )
 from transductor.automata.logic.weighted import weighted_mso
 from transductor.automata.logic.weighted_syntax import (

@@ -55,17 +55,17 @@ def test_text_reads_back(given_numbers):
 def test_matrix_products_are_sums_of_products(name, inner):
     ring, rng = WEIGHTS[name], np.random.default_rng(0)
     left, right = (ring.array(rng.integers(0, 2, shape)) for shape in ((2, inner), (inner, 4)))
-    found = ring.product(left, right)
-    assert found.shape == (2, 4)
-    assert found.dtype == ring.zeros(1).dtype
+    result = ring.product(left, right)
+    assert result.shape == (2, 4)
+    assert result.dtype == ring.zeros(1).dtype
     for i in range(2):
         for j in range(4):
             total = ring.zero
             for k in range(inner):
                 total = ring.plus(total, ring.times(left[i, k], right[k, j]))
-            assert same(ring, found[i, j], total)
+            assert same(ring, result[i, j], total)
     vector = ring.product(left, right[:, 0])
-    assert all(same(ring, x, y) for x, y in zip(vector, found[:, 0], strict=True))
+    assert all(same(ring, x, y) for x, y in zip(vector, result[:, 0], strict=True))
 
 
 @pytest.mark.parametrize("name", WEIGHTS)

@@ -19,7 +19,7 @@ import numpy as np
 from transductor.automata.decomposition.permutation_groups import Permutation, composed, inverse
 from transductor.automata.finite_automata import DFA
 from transductor.automata.logic.formula_text import FormulaError, Reader, bracketed, chained, read_completely
-from transductor.automata.logic.formula_tree import Chain, Node, wrapped
+from transductor.automata.logic.formula_tree import Chain, Node, Not, Truth
 
 IDENTITY: Permutation = (0, 1, 2, 3, 4)
 CYCLE: Permutation = (1, 2, 3, 4, 0)
@@ -28,33 +28,13 @@ CONSTANTS = {"0": False, "1": True, "false": False, "true": True}
 
 @final
 @dataclass(frozen=True, slots=True)
-class Constant(Node):
-    """A formula that is always true or always false: ``1`` or ``0``."""
-
-    template: ClassVar[str] = "{0.value:d}"
-
-    value: bool
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class Variable(Node):
     """A formula that is true when the assignment says so."""
 
     template: ClassVar[str] = "{0.name}"
+    bare: ClassVar[bool] = True
 
     name: str
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Negation(Node):
-    """A formula that is true when its operand is false: ``!``."""
-
-    operand: BooleanFormula
-
-    def __str__(self) -> str:
-        return f"!{wrapped(str(self.operand), isinstance(self.operand, Gate))}"
 
 
 @final
@@ -67,7 +47,7 @@ class Gate(Chain):
     operands: tuple[BooleanFormula, ...]
 
 
-BooleanFormula: TypeAlias = Constant | Variable | Negation | Gate
+BooleanFormula: TypeAlias = Truth | Not | Variable | Gate
 
 
 def boolean_formula(text: str) -> BooleanFormula:
@@ -81,11 +61,11 @@ def boolean_formula(text: str) -> BooleanFormula:
 def evaluated(formula: BooleanFormula, assignment: Mapping[str, bool]) -> bool:
     """Return the truth value, straight from the definition."""
     match formula:
-        case Constant(value):
+        case Truth(value):
             return value
         case Variable(name):
             return _looked_up(name, assignment)
-        case Negation(operand):
+        case Not(operand):
             return not evaluated(operand, assignment)
         case Gate(connective, operands):
             values = [evaluated(operand, assignment) for operand in operands]
@@ -170,7 +150,7 @@ def permutation_program(formula: str | BooleanFormula, *, limit: int = 4**8) -> 
         limit: The most instructions allowed; a program over it is refused before it is built.
     """
     compiled = _binary(boolean_formula(formula) if isinstance(formula, str) else formula)
-    if isinstance(compiled, Constant):
+    if isinstance(compiled, Truth):
         always = (Instruction(None, CYCLE, CYCLE),)
         return PermutationProgram(always if compiled.value else (), depth=0)
     depth, length = _measured(compiled)
@@ -188,12 +168,12 @@ def _operand(reader: Reader) -> BooleanFormula:
         return bracketed(reader, _chain)
     token = reader.take()
     if token.content in CONSTANTS and token.kind in ("name", "number"):
-        return Constant(CONSTANTS[token.content])
+        return Truth(CONSTANTS[token.content])
     if token.kind == "name":
         return Variable(token.content)
     if token.content == "!" and token.kind == "symbol":
         with reader.nested():
-            return Negation(_operand(reader))
+            return Not(_operand(reader))
     if token.kind == "number":
         raise reader.refused(f"the constants are 0 and 1, found {token}", token)
     raise reader.refused(f"expected a variable, a constant, '!' or '(', found {token}", token)
@@ -210,7 +190,7 @@ def _looked_up(name: str, assignment: Mapping[str, bool]) -> bool:
 def _binary(formula: BooleanFormula) -> BooleanFormula:
     """Return the same formula with two operands a gate, chains balanced, and constants folded."""
     match formula:
-        case Negation(operand):
+        case Not(operand):
             return _negated(_binary(operand))
         case Gate(connective, operands):
             half = len(operands) // 2
@@ -225,18 +205,19 @@ def _binary(formula: BooleanFormula) -> BooleanFormula:
 
 def _negated(formula: BooleanFormula) -> BooleanFormula:
     match formula:
-        case Constant(value):
-            return Constant(not value)
-        case Negation(operand):
+        case Truth(value):
+            return Truth(not value)
+        case Not():
+            operand: BooleanFormula = formula.operand
             return operand
         case _:
-            return Negation(formula)
+            return Not(formula)
 
 
 def _joined(connective: str, left: BooleanFormula, right: BooleanFormula) -> BooleanFormula:
-    if isinstance(right, Constant):
+    if isinstance(right, Truth):
         left, right = right, left
-    if not isinstance(left, Constant):
+    if not isinstance(left, Truth):
         return Gate(connective, (left, right))
     if connective == "^":
         return _negated(right) if left.value else right
@@ -247,7 +228,7 @@ def _joined(connective: str, left: BooleanFormula, right: BooleanFormula) -> Boo
 def _measured(formula: BooleanFormula) -> tuple[int, int]:
     """Return the depth and the number of instructions, without writing them down."""
     match formula:
-        case Negation(operand):
+        case Not(operand):
             return _measured(operand)
         case Gate(connective, operands):
             depths, lengths = zip(*map(_measured, operands), strict=True)
@@ -262,7 +243,7 @@ def _instructions(formula: BooleanFormula, cycle: Permutation) -> list[Instructi
     match formula:
         case Variable(name):
             return [Instruction(name, cycle, IDENTITY)]
-        case Negation(operand):
+        case Not(operand):
             *steps, last = _instructions(operand, inverse(cycle))
             return [*steps, Instruction(last.variable, composed(last.if_true, cycle), composed(last.if_false, cycle))]
         case Gate("&", (left, right)):
@@ -275,7 +256,7 @@ def _instructions(formula: BooleanFormula, cycle: Permutation) -> list[Instructi
             ]
         case Gate("|", (left, right)):
             neither = Gate("&", (_negated(left), _negated(right)))
-            return _instructions(Negation(neither), cycle)
+            return _instructions(Not(neither), cycle)
         case Gate("^", (left, right)):
             only_left, only_right = Gate("&", (left, _negated(right))), Gate("&", (_negated(left), right))
             return _instructions(Gate("|", (only_left, only_right)), cycle)

@@ -49,14 +49,11 @@ class NamedMachine:
     dfa: DFA | None = None
 
 
-def _finite(name: str, dfa: DFA, law: Law, summary: str) -> NamedMachine:
-    return NamedMachine(name, from_dfa(dfa, "rational"), law, summary, dfa)
-
-
-def _moore(name: str, dfa: DFA, values: Sequence[int], law: Law, summary: str) -> NamedMachine:
-    """Return the machine in which a word has the value of the state that it leads to."""
-    plain = from_dfa(dfa, "rational")
-    automaton = WeightedAutomaton(plain.initial, plain.matrices, list(values), dfa.alphabet)
+def _finite(name: str, dfa: DFA, law: Law, summary: str, values: Sequence[int] | None = None) -> NamedMachine:
+    """Return a finite machine; a word has the value of the state that it leads to, by default whether it accepts."""
+    automaton = from_dfa(dfa, "rational")
+    if values is not None:
+        automaton = WeightedAutomaton(automaton.initial, automaton.matrices, list(values), dfa.alphabet)
     return NamedMachine(name, automaton, law, summary, dfa)
 
 
@@ -75,7 +72,7 @@ def counter(modulus: int = 5) -> NamedMachine:
     table = np.array([[state, (state + 1) % modulus] for state in range(modulus)])
     dfa = DFA(("0", "1"), table, 0, frozenset({0}))
     law: Law = lambda word: _count(word, "1") % modulus  # noqa: E731
-    return _moore(f"counter:{modulus}", dfa, range(modulus), law, f"the number of 1s modulo {modulus}")
+    return _finite(f"counter:{modulus}", dfa, law, f"the number of 1s modulo {modulus}", range(modulus))
 
 
 def base_value(base: int = 2) -> NamedMachine:

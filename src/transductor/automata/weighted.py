@@ -64,10 +64,10 @@ class WeightedAutomaton:
         table = ring.array(list(matrices)) if letters else ring.zeros(0, dim, dim)  # type: ignore[call-overload]
         if dim == 0 and table.size == 0:
             table = ring.zeros(len(letters), 0, 0)
-        if table.shape != (len(letters), dim, dim):
+        shape = (len(letters), dim, dim)
+        if table.shape != shape:
             raise ValueError(
-                f"matrices must have shape {(len(letters), dim, dim)}, one for each of the {len(letters)} letters; "
-                f"got {table.shape}"
+                f"matrices must have shape {shape}, one for each of the {len(letters)} letters; got {table.shape}"
             )
         for name, value in (("initial", start), ("matrices", table), ("final", stop)):
             value.flags.writeable = False

@@ -196,11 +196,9 @@ def verify(cascade: Cascade, transitions: ArrayLike | DFA, *, limit: int = 1_000
     coordinate tuples.
     """
     table, alphabet, _ = machine_parts(transitions)
-    if table.shape != (cascade.states, len(cascade.alphabet)):
-        raise ValueError(
-            f"transitions must be {(cascade.states, len(cascade.alphabet))} (states, letters) like the cascade; "
-            f"got {table.shape}"
-        )
+    shape = cascade.states, len(cascade.alphabet)
+    if table.shape != shape:
+        raise ValueError(f"transitions must be {shape} (states, letters) like the cascade; got {table.shape}")
     claim = "the cascade covers the machine by permutations and resets"
     origins: dict[Coordinates, tuple[Coordinates, int] | None] = {}  # the step that first led there
     for state in range(cascade.states):

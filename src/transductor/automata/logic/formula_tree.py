@@ -5,9 +5,9 @@ A variable that begins with an upper-case letter stands for a set of positions, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, final
 
 from transductor.automata.logic.formula_text import FormulaError, Reader
 
@@ -26,6 +26,8 @@ class Node:
 
     template: ClassVar[str]
     """The text, as a format string of the node."""
+    bare: ClassVar[bool] = False
+    """Whether a negation of this formula needs no parentheses."""
 
     def __str__(self) -> str:
         return self.template.format(self)
@@ -44,10 +46,14 @@ class Atom(Node):
     """Fields that hold a variable for a position."""
     of_sets: ClassVar[tuple[str, ...]] = ()
     """Fields that hold a variable for a set."""
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """The values that other fields may have."""
 
     position: int | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
+        for name, allowed in self.choices.items():
+            check_one_of(name, getattr(self, name), allowed)
         for name in (*self.of_positions, *self.of_sets):
             variable = getattr(self, name)
             if not is_variable(variable) or is_set_variable(variable) is not (name in self.of_sets):
@@ -57,6 +63,37 @@ class Atom(Node):
     def variables(self) -> tuple[str, ...]:
         """The variables of the formula."""
         return tuple(getattr(self, name) for name in (*self.of_positions, *self.of_sets))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Truth(Atom):
+    """``true`` or ``false``."""
+
+    bare: ClassVar[bool] = True
+
+    value: bool
+
+    def __str__(self) -> str:
+        return "true" if self.value else "false"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Not(Node):
+    """``!φ``: the operand is false."""
+
+    bare: ClassVar[bool] = True
+
+    operand: Any
+
+    def __str__(self) -> str:
+        return f"!{wrapped(str(self.operand), not self.operand.bare)}"
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """The operand."""
+        return (self.operand,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from transductor.automata.finite_algebra import inverse_image, minimised
 from transductor.automata.finite_automata import DFA, NFA, determinised
 from transductor.automata.logic import second_order_syntax as syntax
 from transductor.automata.logic.formula_text import FormulaError
-from transductor.automata.logic.formula_tree import Node, free_variables, is_set_variable
+from transductor.automata.logic.formula_tree import Node, Not, Truth, free_variables, is_set_variable
 from transductor.automata.logic.second_order_syntax import Formula, letters_used, logic_formula
 from transductor.automata.words import Symbol
 
@@ -102,9 +102,8 @@ def check_sentence(formula: Node, symbols: tuple[Symbol, ...], text: str | None)
 def marked(formula: Formula, tracks: Tracks, *, limit: int) -> DFA:
     """Return the minimal automaton of the marked words in which a formula is true."""
     if len(tracks.variables) > VARIABLES_LIMIT:
-        raise ValueError(
-            f"at most {VARIABLES_LIMIT} variables may be free at once, not {', '.join(tracks.variables)} in {formula}"
-        )
+        names = ", ".join(tracks.variables)
+        raise ValueError(f"at most {VARIABLES_LIMIT} variables may be free at once, not {names} in {formula}")
     own = Tracks(tracks.symbols, tuple(sorted(free_variables(formula))))
     dfa = minimised(_compiled(formula, own, limit))
     return dfa if own == tracks else inverse_image(dfa, tracks.alphabet, tracks.onto(own))
@@ -156,7 +155,7 @@ def tabulated(tracks: Tracks, states: int, step: Step, accepting: set[int]) -> D
 
 def _compiled(formula: Formula, tracks: Tracks, limit: int) -> DFA:
     match formula:
-        case syntax.Not(operand):
+        case Not(operand):
             return ~marked(operand, tracks, limit=limit)
         case syntax.Joined(connective, operands):
             return _joined(formula, connective, [marked(operand, tracks, limit=limit) for operand in operands], limit)
@@ -197,7 +196,7 @@ def _joined(formula: Formula, connective: str, operands: list[DFA], limit: int) 
 
 def _atom(formula: Formula, tracks: Tracks) -> DFA:
     match formula:
-        case syntax.Truth(value):
+        case Truth(value):
             return tabulated(tracks, 1, lambda state, symbol, on: 0, {0} if value else set())
         case syntax.Letter(letter, x):
             return tabulated(tracks, 2, lambda state, symbol, on: state | (on[x] and str(symbol) == letter), {1})

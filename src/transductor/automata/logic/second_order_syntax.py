@@ -17,24 +17,13 @@ A variable for a set begins with an upper-case letter, any other with a letter t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias, final
 
+from transductor.automata.logic import formula_tree as tree
 from transductor.automata.logic.formula_text import Reader, bracketed, chained, read_completely
-from transductor.automata.logic.formula_tree import (
-    RESERVED,
-    Atom,
-    Chain,
-    Node,
-    Places,
-    Quantifier,
-    check_one_of,
-    first_uses,
-    is_set_variable,
-    read_quantified,
-    read_variable,
-    wrapped,
-)
+from transductor.automata.logic.formula_tree import Not, Truth
 
 SYMBOLS = ("!", "&", "|", "->", "<->", "(", ")", ".", ",", "=", "!=", "<", "<=", ">", ">=", "+")
 RELATIONS = ("=", "!=", "<", "<=", ">", ">=")
@@ -43,67 +32,52 @@ ENDS = ("first", "last")
 
 @final
 @dataclass(frozen=True, slots=True)
-class Truth(Atom):
-    """``true`` or ``false``."""
-
-    value: bool
-
-    def __str__(self) -> str:
-        return "true" if self.value else "false"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Letter(Atom):
+class Letter(tree.Atom):
     """``a(x)``: the letter at position ``x`` is ``a``."""
 
+    bare: ClassVar[bool] = True
     of_positions: ClassVar[tuple[str, ...]] = ("variable",)
 
     letter: str
     variable: str
 
     def __str__(self) -> str:
-        bare = self.letter.isidentifier() and self.letter not in RESERVED
+        bare = self.letter.isidentifier() and self.letter not in tree.RESERVED
         quote = "" if bare or self.letter.isdecimal() else '"' if "'" in self.letter else "'"
         return f"{quote}{self.letter}{quote}({self.variable})"
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class End(Atom):
+class End(tree.Atom):
     """``first(x)`` or ``last(x)``: the position ``x`` is an end of the word."""
 
+    bare: ClassVar[bool] = True
     of_positions: ClassVar[tuple[str, ...]] = ("variable",)
     template: ClassVar[str] = "{0.end}({0.variable})"
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"end": ENDS}
 
     end: str
     variable: str
 
-    def __post_init__(self) -> None:
-        check_one_of("end", self.end, ENDS)
-        Atom.__post_init__(self)
-
 
 @final
 @dataclass(frozen=True, slots=True)
-class Compared(Atom):
+class Compared(tree.Atom):
     """``x < y`` and the other five relations between two positions."""
 
     of_positions: ClassVar[tuple[str, ...]] = ("left", "right")
     template: ClassVar[str] = "{0.left} {0.relation} {0.right}"
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"relation": RELATIONS}
 
     left: str
     relation: str
     right: str
 
-    def __post_init__(self) -> None:
-        check_one_of("relation", self.relation, RELATIONS)
-        Atom.__post_init__(self)
-
 
 @final
 @dataclass(frozen=True, slots=True)
-class Successor(Atom):
+class Successor(tree.Atom):
     """``x = y + 1``: the position ``later`` comes right after ``earlier``."""
 
     of_positions: ClassVar[tuple[str, ...]] = ("later", "earlier")
@@ -115,7 +89,7 @@ class Successor(Atom):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Member(Atom):
+class Member(tree.Atom):
     """``x in X``: the position ``element`` is in the set ``container``."""
 
     of_positions: ClassVar[tuple[str, ...]] = ("element",)
@@ -128,7 +102,7 @@ class Member(Atom):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Subset(Atom):
+class Subset(tree.Atom):
     """``X sub Y``: every position of ``inner`` is one of ``outer``."""
 
     of_sets: ClassVar[tuple[str, ...]] = ("inner", "outer")
@@ -140,23 +114,7 @@ class Subset(Atom):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Not(Node):
-    """``!φ``: the operand is false."""
-
-    operand: Formula
-
-    def __str__(self) -> str:
-        return f"!{wrapped(str(self.operand), not isinstance(self.operand, Truth | Letter | End | Not))}"
-
-    @property
-    def parts(self) -> tuple[Formula, ...]:
-        """The operand."""
-        return (self.operand,)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Joined(Chain):
+class Joined(tree.Chain):
     """Two or more operands and one connective; a chain of ``->`` groups to the right, of ``<->`` to the left."""
 
     connectives: ClassVar[tuple[str, ...]] = ("<->", "->", "|", "&")
@@ -166,7 +124,7 @@ class Joined(Chain):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Quantified(Quantifier):
+class Quantified(tree.Quantifier):
     """``exists x. φ`` or ``forall x. φ``, over positions or, when the variable is upper-case, over sets of them."""
 
     quantifiers: ClassVar[tuple[str, ...]] = ("exists", "forall")
@@ -187,11 +145,11 @@ def read_formula(reader: Reader) -> Formula:
     return chained(reader, Joined.connectives, _operand, Joined)
 
 
-def letters_used(formula: Node) -> Places:
+def letters_used(formula: tree.Node) -> tree.Places:
     """Return the letters that a formula asks for."""
     if isinstance(formula, Letter):
         return {formula.letter: formula.position}
-    return first_uses(formula, letters_used)
+    return tree.first_uses(formula, letters_used)
 
 
 def _operand(reader: Reader) -> Formula:
@@ -202,7 +160,7 @@ def _operand(reader: Reader) -> Formula:
     if reader.at("("):
         return bracketed(reader, read_formula)
     if reader.at(*Quantified.quantifiers):
-        quantified: Quantified = read_quantified(reader, Quantified, read_formula)
+        quantified: Quantified = tree.read_quantified(reader, Quantified, read_formula)
         return quantified
     if reader.at("true", "false"):
         return Truth(reader.take().content == "true", position=token.position)
@@ -215,10 +173,10 @@ def _operand(reader: Reader) -> Formula:
 
 def _predicate(reader: Reader) -> Formula:
     token = reader.take()
-    if token.kind == "name" and token.content in RESERVED.difference(ENDS):
+    if token.kind == "name" and token.content in tree.RESERVED.difference(ENDS):
         raise reader.refused(f"{token} is a word of the language; a letter of that name is quoted", token)
     reader.expect("(", f"after {token}")
-    variable = read_variable(reader, f"in {token.content}(…)", of_sets=False)
+    variable = tree.read_variable(reader, f"in {token.content}(…)", of_sets=False)
     reader.expect(")", f"after {token.content}({variable}")
     if token.kind == "name" and token.content in ENDS:
         return End(token.content, variable, position=token.position)
@@ -227,16 +185,16 @@ def _predicate(reader: Reader) -> Formula:
 
 def _relation(reader: Reader) -> Formula:
     place = reader.coming.position
-    left = read_variable(reader, "or a formula")
-    if is_set_variable(left):
+    left = tree.read_variable(reader, "or a formula")
+    if tree.is_set_variable(left):
         reader.expect("sub", f"after the set {left}")
-        return Subset(left, read_variable(reader, "after 'sub'", of_sets=True), position=place)
+        return Subset(left, tree.read_variable(reader, "after 'sub'", of_sets=True), position=place)
     if reader.accept("in"):
-        return Member(left, read_variable(reader, "after 'in'", of_sets=True), position=place)
+        return Member(left, tree.read_variable(reader, "after 'in'", of_sets=True), position=place)
     if not reader.at(*RELATIONS):
         raise reader.refused(f"expected 'in' or one of {' '.join(RELATIONS)} after {left!r}, found {reader.coming}")
     relation = reader.take().content
-    right = read_variable(reader, f"after {relation!r}", of_sets=False)
+    right = tree.read_variable(reader, f"after {relation!r}", of_sets=False)
     if not reader.at("+"):
         return Compared(left, relation, right, position=place)
     if relation != "=" or reader.after.content != "1":

@@ -18,9 +18,8 @@ from transductor.automata.algebra import all_words, hadamard_product, renamed, s
 from transductor.automata.finite_algebra import inverse_image, is_empty, minimised
 from transductor.automata.finite_automata import DFA, weights01
 from transductor.automata.logic import second_order, weighted_syntax
-from transductor.automata.logic.formula_tree import free_variables, is_set_variable
+from transductor.automata.logic.formula_tree import Truth, free_variables, is_set_variable
 from transductor.automata.logic.second_order import Tracks, marked
-from transductor.automata.logic.second_order_syntax import Truth
 from transductor.automata.logic.weighted_syntax import Aggregated, Combined, Iverson, Weight, WeightedFormula
 from transductor.automata.reduction import minimised as reduced
 from transductor.automata.weighted import WeightedAutomaton
