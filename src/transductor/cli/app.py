@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -28,24 +27,11 @@ app = typer.Typer(
 )
 app.add_typer(bench, name="bench")
 app.add_typer(automaton, name="automaton")
-_COMMANDS: dict[str, Callable[..., None]] = {
-    "train": train,
-    "evaluate": evaluate,
-    "predict": predict,
-    "reproduce": reproduce,
-    "report": report,
-    "compile": compile_automaton,
-    "extract": extract,
-    "harden": harden,
-    "certify": certify,
-    "look": look,
-    "export": export,
-    "doctor": doctor,
-    "demo": demo,
-    "info": info,
-}
-for _name, _command in _COMMANDS.items():
-    app.command(_name)(_command)
+for command in (train, evaluate, predict, reproduce, report):
+    app.command()(command)
+app.command("compile")(compile_automaton)
+for model_command in (extract, harden, certify, look, export, doctor, demo, info):
+    app.command()(model_command)
 
 
 @app.callback(invoke_without_command=True)

@@ -9,6 +9,7 @@ from transductor.transitions.affine import AffineTransitions
 from transductor.transitions.base import ChartedFamily, FamilySpec, Stepper, TransitionFamily
 from transductor.transitions.block_sparse import BlockSparseTransitions
 from transductor.transitions.butterfly import ButterflyTransitions
+from transductor.transitions.capped import spectrally_capped
 from transductor.transitions.cascade import Cascade
 from transductor.transitions.cayley import CayleyTransitions
 from transductor.transitions.certificates import certify_laws
@@ -28,7 +29,6 @@ from transductor.transitions.shared_basis import SharedBasisTransitions
 from transductor.transitions.signed_cayley import SignedCayleyTransitions
 from transductor.transitions.signed_diagonal import SignedDiagonalTransitions
 from transductor.transitions.sinkhorn import SinkhornTransitions
-from transductor.transitions.spectral import spectrally_capped
 from transductor.transitions.spectral_cap import SpectralCap
 from transductor.transitions.squared_cayley import SquaredCayleyTransitions
 from transductor.transitions.stochastic import StochasticTransitions

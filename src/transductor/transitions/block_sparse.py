@@ -10,9 +10,8 @@ from torch import Tensor
 
 from transductor.checks import check_positive
 from transductor.transitions.base import Sizes
-from transductor.transitions.capped import CappedFamily
+from transductor.transitions.capped import CappedFamily, capped_lipschitz, spectrally_capped
 from transductor.transitions.laws import Law, Support
-from transductor.transitions.spectral import capped_lipschitz, spectrally_capped
 
 
 @final

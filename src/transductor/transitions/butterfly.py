@@ -7,9 +7,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from transductor.transitions.capped import CappedFamily
+from transductor.transitions.capped import CappedFamily, spectral_scale
 from transductor.transitions.laws import ButterflyRank, Law
-from transductor.transitions.spectral import spectral_scale
 
 
 @final

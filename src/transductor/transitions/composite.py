@@ -15,19 +15,29 @@ from transductor.transitions.laws import Law, OnBlock
 class CompositeFamily(TransitionFamily):
     """A family built of parts that share one drive."""
 
-    def __init__(self, parts: tuple[TransitionFamily, ...], state_dim: int) -> None:
-        first = parts[0]
+    def __init__(self, *parts: TransitionFamily) -> None:
+        if not parts:
+            raise ValueError(f"a {self.name} needs at least one part")
+        for part in parts:
+            if not isinstance(part, TransitionFamily):
+                raise TypeError(f"the parts of a {self.name} must be transition families; got {type(part).__name__}")
         if len({id(part) for part in parts}) < len(parts):
             raise ValueError(
                 f"the parts of a {self.name} must be different objects; copy.deepcopy a family to repeat it"
             )
+        first = parts[0]
         for part in parts[1:]:
             if (part.vocab_size, part.feature_dim) != (first.vocab_size, first.feature_dim):
                 raise ValueError(
                     f"the parts of a {self.name} must share one drive; got {first.extra_repr()} and {part.extra_repr()}"
                 )
+        state_dim = self.joint_dim([part.state_dim for part in parts])
         super().__init__(state_dim=state_dim, vocab_size=first.vocab_size, feature_dim=first.feature_dim)
         self.parts = nn.ModuleList(parts)
+
+    def joint_dim(self, dims: list[int]) -> int:
+        """Return the state dimension of parts with these dimensions; they add, except in a product."""
+        return sum(dims)
 
     @property
     def families(self) -> tuple[TransitionFamily, ...]:
@@ -54,10 +64,6 @@ class CompositeFamily(TransitionFamily):
 
 class BlockComposite(CompositeFamily):
     """A family with its parts as blocks along the diagonal; dimensions add."""
-
-    def __init__(self, *parts: TransitionFamily) -> None:
-        check_parts(self.name, parts)
-        super().__init__(parts, sum(part.state_dim for part in parts))
 
     def start_matrix(self) -> Tensor | None:
         """Place the parts' starts on the diagonal."""
@@ -87,12 +93,3 @@ class BlockComposite(CompositeFamily):
             laws += [OnBlock(begin, part.state_dim, law) for law in part.laws()]
             begin += part.state_dim
         return laws
-
-
-def check_parts(name: str, parts: tuple[object, ...]) -> None:
-    """Refuse an empty composite, and parts that are not families."""
-    if not parts:
-        raise ValueError(f"a {name} needs at least one part")
-    for part in parts:
-        if not isinstance(part, TransitionFamily):
-            raise TypeError(f"the parts of a {name} must be transition families; got {type(part).__name__}")

@@ -11,8 +11,7 @@ from torch import Tensor
 from transductor.checks import check_positive
 from transductor.kernels.precise import precise_product
 from transductor.transitions.base import Sizes, matvec
-from transductor.transitions.capped import CappedFamily
-from transductor.transitions.spectral import spectral_scale
+from transductor.transitions.capped import CappedFamily, spectral_scale
 
 
 @final

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from transductor.transitions.base import Sizes
-from transductor.transitions.capped import CappedFamily
-from transductor.transitions.spectral import capped_lipschitz, spectrally_capped
+from transductor.transitions.capped import CappedFamily, capped_lipschitz, spectrally_capped
 
 
 @final

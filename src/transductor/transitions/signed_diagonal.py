@@ -7,7 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from transductor.transitions.elementwise import ElementwiseFamily
+from transductor.transitions.capped import ElementwiseFamily
 
 
 @final

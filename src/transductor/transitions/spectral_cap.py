@@ -8,7 +8,8 @@ from typing import Any, final
 from torch import Tensor
 
 from transductor.transitions.base import TransitionFamily
-from transductor.transitions.composite import CompositeFamily, check_parts
+from transductor.transitions.capped import check_spectral_cap, spectrally_capped
+from transductor.transitions.composite import CompositeFamily
 from transductor.transitions.laws import (
     BlockTriangular,
     ButterflyRank,
@@ -18,7 +19,6 @@ from transductor.transitions.laws import (
     SpectralNorm,
     Support,
 )
-from transductor.transitions.spectral import check_spectral_cap, spectrally_capped
 
 
 @final
@@ -28,9 +28,8 @@ class SpectralCap(CompositeFamily):
     name = "spectral_cap"
 
     def __init__(self, family: TransitionFamily, *, spectral_cap: float = 0.99) -> None:
-        check_parts(self.name, (family,))
         check_spectral_cap(spectral_cap)
-        super().__init__((family,), family.state_dim)
+        super().__init__(family)
         self.spectral_cap = spectral_cap
 
     def build(self, features: Tensor | None) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from transductor.transitions.base import Stepper, TransitionFamily
-from transductor.transitions.composite import CompositeFamily, check_parts
+from transductor.transitions.composite import CompositeFamily
 from transductor.transitions.laws import KroneckerRank, Law, SpectralNorm, shared_laws, spectral_bound
 
 
@@ -27,8 +27,11 @@ class TensorProduct(CompositeFamily):
     name = "tensor_product"
 
     def __init__(self, left: TransitionFamily, right: TransitionFamily) -> None:
-        check_parts(self.name, (left, right))
-        super().__init__((left, right), left.state_dim * right.state_dim)
+        super().__init__(left, right)
+
+    def joint_dim(self, dims: list[int]) -> int:
+        """Multiply the dimensions."""
+        return math.prod(dims)
 
     def build(self, features: Tensor | None) -> Tensor:
         """Take Kronecker products of the parts."""

@@ -6,8 +6,8 @@ from typing import final
 
 from torch import Tensor
 
+from transductor.transitions.capped import StripedFamily
 from transductor.transitions.laws import ConstantAlong, Law
-from transductor.transitions.striped import StripedFamily
 
 
 @final
