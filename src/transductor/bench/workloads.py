@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,17 +46,14 @@ class Case:
     @property
     def label(self) -> str:
         """The state dimension, the matrices, and every option that is not the default."""
+        options = {
+            self.dtype: self.dtype != "float32",
+            "bias": self.bias,
+            f"{self.documents} documents": self.documents,
+            "mask": self.padded,
+        }
         matrices = f"V={self.symbols}" if self.symbols else "dense"
-        parts = [f"d={self.dim}", matrices]
-        if self.dtype != "float32":
-            parts.append(self.dtype)
-        if self.bias:
-            parts.append("bias")
-        if self.documents:
-            parts.append(f"{self.documents} documents")
-        if self.padded:
-            parts.append("mask")
-        return ", ".join(parts)
+        return ", ".join([f"d={self.dim}", matrices, *(name for name, chosen in options.items() if chosen)])
 
     def __str__(self) -> str:
         return f"B={self.batch}, T={self.time}, {self.label}"
@@ -82,12 +80,10 @@ class Operands:
     def to(self, device: str | torch.device, dtype: torch.dtype) -> Operands:
         """Move the numbers to a device, in another precision."""
 
-        def moved(value: Tensor | None) -> Tensor | None:
+        def moved(value: Tensor | None) -> Any:
             return value if value is None else value.to(device, dtype if value.is_floating_point() else value.dtype)
 
-        matrices, start, cotangent = (value.to(device, dtype) for value in (self.matrices, self.start, self.cotangent))
-        others = moved(self.tokens), start, cotangent, moved(self.bias), moved(self.cu_seqlens), moved(self.mask)
-        return Operands(self.case, matrices, *others)
+        return replace(self, **{name: moved(value) for name, value in vars(self).items() if name != "case"})
 
 
 def draw(case: Case, device: str, seed: int) -> Operands:

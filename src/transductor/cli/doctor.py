@@ -87,9 +87,8 @@ def _packages(installed: Sequence[Package]) -> Table:
     import transductor
 
     version = ".".join(map(str, sys.version_info[:3]))
-    table = Table(title=f"transductor {transductor.__version__}, Python {version}", title_justify="left")
-    for column in ("package", "version", "wanted", ""):
-        table.add_column(column)
+    title = f"transductor {transductor.__version__}, Python {version}"
+    table = Table("package", "version", "wanted", "", title=title, title_justify="left")
     for package in installed:
         state = "✓" if package.version is not None else "–"
         # Escaped: square brackets are colours to rich.

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import torch
@@ -55,7 +56,7 @@ _DIMENSIONS: Final = (1, 2, 5, 32, 64)
 OnCheck = Callable[[str, int, int], None]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Check:
     """One thing that was checked, and the part with the largest error relative to what is allowed for it.
 
@@ -66,11 +67,26 @@ class Check:
     device: str
     precision: str
     case: str
-    part: str
-    error: float
-    allowed: float
-    seconds: float
+    part: str = ""
+    error: float = 0.0
+    allowed: float = 0.0
+    seconds: float = 0.0
     fault: str = ""
+
+    def compare(self, part: str, result: Tensor, exact: Tensor, allowed: float, *, scale: float | None = None) -> None:
+        """Measure the relative error by norm; keep the worst part, and the first fault."""
+        result, exact = result.detach(), exact.detach()
+        if scale is None:
+            error = relative_error(result, exact)["norm"]
+        else:
+            error = float((result - exact).double().norm()) / scale
+        if self.fault:
+            return
+        if not error <= allowed:  # NaN does not pass
+            self.fault = f"{part} off by {error:.1e}, allowed {allowed:.1e}"
+        elif self.part and error * self.allowed < self.error * allowed:
+            return
+        self.part, self.error, self.allowed = part, error, allowed
 
 
 def run_self_check(
@@ -85,67 +101,63 @@ def run_self_check(
         on_check: Called with what comes next, how many are done, how many there are.
     """
     seed = time.time_ns() % (1 << 31) if seed is None else seed
-    planned: list[tuple[str, Callable[[], list[Check]]]] = []
+    planned: list[tuple[str, Callable[[list[Check]], None]]] = []
     exact: dict[Case, tuple[Operands, tuple[Tensor, ...]]] = {}
     for device in devices:
         for name in BACKENDS:
             if why_unusable(name, device) is None:
                 cases = CASES if name != "triton" or device != "cpu" else TINY_CASES
-                planned.append((name, _bound(_check_backend, name, device, cases, exact, seed)))
-        planned.append(("Cayley map", _bound(_check_rotations, device, seed)))
+                planned.append((name, partial(_check_backend, name, device, cases, exact, seed)))
+        planned.append(("Cayley map", partial(_check_rotations, device, seed)))
         if why_unusable("triton", device) is None:
-            planned.append(("decoded token", _bound(_check_decoded_token, device, seed)))
-        planned.append(("decoding", _bound(_check_stream, device, seed)))
-        planned.append(("checkpoint", _bound(_check_checkpoint, device, seed)))
+            planned.append(("decoded token", partial(_check_decoded_token, device, seed)))
+        planned.append(("decoding", partial(_check_stream, device, seed)))
+        planned.append(("checkpoint", partial(_check_checkpoint, device, seed)))
         if compiled:
-            planned.append(("torch.compile", _bound(_check_compiled, device, seed)))
+            planned.append(("torch.compile", partial(_check_compiled, device, seed)))
     checks: list[Check] = []
     for done, (name, check) in enumerate(planned):
         if on_check is not None:
             on_check(name, done, len(planned))
         with warnings.catch_warnings():  # compilers and libraries address theirs to their own developers
             warnings.simplefilter("ignore")
-            checks += check()
+            check(checks)
     return checks
 
 
-def _bound(check: Callable[..., list[Check]], *arguments: object) -> Callable[[], list[Check]]:
-    return lambda: check(*arguments)
-
-
 def _check_backend(
-    name: str, device: str, cases: tuple[Case, ...], exact: dict[Case, tuple[Operands, tuple[Tensor, ...]]], seed: int
-) -> list[Check]:
+    name: str,
+    device: str,
+    cases: tuple[Case, ...],
+    exact: dict[Case, tuple[Operands, tuple[Tensor, ...]]],
+    seed: int,
+    checks: list[Check],
+) -> None:
     named = (contender for contender in untimed_backends() if contender.name.startswith(name))
     contender = next(named, Contender(name, library(name), ours=True))
-    checks = []
     for case in cases:
         if case not in exact:
             operands = draw(case, "cpu", seed + len(exact))
             exact[case] = operands, outcome(operands, "reference", torch.float64)
         operands, right = exact[case]
         states, gradients = bounds_of(contender, case, device)
-        checked = _Checked(name, device, str(case), case.dtype)
-        with checked.watched():
+        with _check(checks, name, device, str(case), case.dtype) as checked:
             call = contender.bind(operands.to(device, DTYPES[case.dtype]))
             both = call.forward_backward()
             checked.compare("states", both[0], right[0], states)
             checked.compare("states without gradient", call.forward(), right[0], states)
             for part, value, wanted in zip(("matrices", "initial_state", "bias"), both[1:], right[1:], strict=False):
                 checked.compare(f"gradient of {part}", value, wanted, gradients)
-        checks.append(checked.result())
-    return checks
 
 
-def _check_rotations(device: str, seed: int) -> list[Check]:
+def _check_rotations(device: str, seed: int, checks: list[Check]) -> None:
     """Compare the Cayley map, and its square, with a solve in float64; three matrices of each size."""
-    source, checks = torch.Generator().manual_seed(seed), []
+    source = torch.Generator().manual_seed(seed)
     for dim in _DIMENSIONS:
         for squared in (False, True):
             raw = torch.randn(3, skew_dim(dim), generator=source) / dim**0.5
             grad = torch.randn(3, dim, dim, generator=source)
-            checked = _Checked("Cayley map", device, f"d={dim}{', squared' if squared else ''}")
-            with checked.watched():
+            with _check(checks, "Cayley map", device, f"d={dim}{', squared' if squared else ''}") as checked:
                 leaf = raw.double().requires_grad_()
                 skews, eye = skew(leaf, dim), torch.eye(dim, dtype=torch.float64)
                 right = torch.linalg.solve(eye - skews, eye + skews)
@@ -157,26 +169,21 @@ def _check_rotations(device: str, seed: int) -> list[Check]:
                 checked.compare("matrices", rotations, right, VALUE_TOLERANCE[torch.float32])
                 if dim > 1:  # in one dimension there is one rotation and no parameter
                     checked.compare("gradient", gradient, wanted, VALUE_TOLERANCE[torch.float32])
-            checks.append(checked.result())
-    return checks
 
 
-def _check_decoded_token(device: str, seed: int) -> list[Check]:
+def _check_decoded_token(device: str, seed: int, checks: list[Check]) -> None:
     """Compare the kernel of a decoded token, a step and the projections of its state, with float64."""
-    source, checks = torch.Generator().manual_seed(seed), []
+    source = torch.Generator().manual_seed(seed)
     for dim in _DIMENSIONS:
         table, state = torch.randn(7, dim, dim, generator=source), torch.randn(3, dim, generator=source)
         weight, tokens = torch.randn(300, dim, generator=source), torch.randint(0, 7, (3, 1), generator=source)
-        checked = _Checked("decoded token", device, f"d={dim}")
-        with checked.watched():
+        with _check(checks, "decoded token", device, f"d={dim}") as checked:
             decoder = TokenDecoder(table.to(device), None, weight.to(device), 100, rows=3)
             after = decoder(tokens.to(device), state.to(device))
             right = (table[tokens[:, 0]].double() @ state.double().unsqueeze(-1)).squeeze(-1)
             checked.compare("state", after, right, VALUE_TOLERANCE[torch.float32])
             projected = (right @ weight.double().mT).unflatten(-1, (3, 1, 100)).transpose(0, 1)
             checked.compare("terms", decoder.terms, projected, VALUE_TOLERANCE[torch.float32])
-        checks.append(checked.result())
-    return checks
 
 
 def _model(device: str, seed: int) -> tuple[RationalTransductor, Tensor]:
@@ -190,37 +197,34 @@ def _model(device: str, seed: int) -> tuple[RationalTransductor, Tensor]:
     return model.to(device).eval(), tokens.to(device)
 
 
-def _check_stream(device: str, seed: int) -> list[Check]:
+def _check_stream(device: str, seed: int, checks: list[Check]) -> None:
     """Compare tokens read one by one, and ten at a time, with all read at once."""
     model, tokens = _model(device, seed)
-    checks = []
     for size in (1, 10):
-        checked = _Checked("decoding", device, f"33 tokens, {size} at a time")
-        with checked.watched(), torch.no_grad():
+        with _check(checks, "decoding", device, f"33 tokens, {size} at a time") as checked, torch.no_grad():
             stream, pieces = model.start(2), []
             for piece in tokens.split(size, 1):
                 logits, stream = model.advance(piece, stream)
                 pieces.append(logits)
             checked.compare("logits", torch.cat(pieces, 1), model(tokens), VALUE_TOLERANCE[torch.float32])
-        checks.append(checked.result())
-    return checks
 
 
-def _check_checkpoint(device: str, seed: int) -> list[Check]:
+def _check_checkpoint(device: str, seed: int, checks: list[Check]) -> None:
     """Check that a model answers the same, bit for bit, after it was saved and loaded."""
     model, tokens = _model(device, seed)
-    checked = _Checked("checkpoint", device, "saved and loaded")
-    with checked.watched(), torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+    with (
+        _check(checks, "checkpoint", device, "saved and loaded") as checked,
+        torch.no_grad(),
+        tempfile.TemporaryDirectory() as folder,
+    ):
         again = load(save(model, folder), device=device)
         checked.compare("logits", again(tokens), model(tokens), 0.0)
-    return [checked.result()]
 
 
-def _check_compiled(device: str, seed: int) -> list[Check]:
+def _check_compiled(device: str, seed: int, checks: list[Check]) -> None:
     """Check that a compiled model is one graph and gives the same logits and gradients."""
     model, tokens = _model(device, seed)
-    checked = _Checked("torch.compile", device, "one graph, forward and backward")
-    with checked.watched():
+    with _check(checks, "torch.compile", device, "one graph, forward and backward") as checked:
         compiled = torch.compile(model, fullgraph=True)
         right, logits = model(tokens), compiled(tokens)
         weights = [weight for weight in model.parameters() if weight.requires_grad]
@@ -232,41 +236,16 @@ def _check_compiled(device: str, seed: int) -> list[Check]:
             # Relative to all gradients together, because one that is nearly zero consists of rounding errors.
             scale = torch.cat([each.flatten() for each in wanted]).norm()
             checked.compare(f"gradient of {name}", value, expected, bound, scale=float(scale))
-    return [checked.result()]
 
 
-class _Checked:
-    """Collects the comparisons of one check; an error raised in between is a fault, too."""
-
-    def __init__(self, subject: str, device: str, case: str, precision: str = "float32") -> None:
-        self.about = subject, device, precision, case
-        self.part, self.error, self.allowed, self.fault, self.seconds = "", 0.0, 0.0, "", 0.0
-
-    def compare(self, part: str, result: Tensor, exact: Tensor, allowed: float, *, scale: float | None = None) -> None:
-        """Measure the relative error by norm; keep the worst part, and the first fault."""
-        result, exact = result.detach(), exact.detach()
-        if scale is None:
-            error = relative_error(result, exact)["norm"]
-        else:
-            error = float((result - exact).double().norm()) / scale
-        if not error <= allowed and not self.fault:  # NaN does not pass
-            self.fault = f"{part} off by {error:.1e}, allowed {allowed:.1e}"
-            self.part, self.error, self.allowed = part, error, allowed
-        elif not self.fault and (not self.part or error * self.allowed >= self.error * allowed):
-            self.part, self.error, self.allowed = part, error, allowed
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Time the body of a check and turn its errors into faults."""
-        begin = time.perf_counter()
-        try:
-            yield
-        except WrongResult as error:
-            self.fault = self.fault or str(error)
-        except Exception as error:  # a kernel may fail in any way
-            self.fault = self.fault or one_line(error)
-        self.seconds = time.perf_counter() - begin
-
-    def result(self) -> Check:
-        """Return the finished check."""
-        return Check(*self.about, self.part, self.error, self.allowed, self.seconds, self.fault)
+@contextmanager
+def _check(checks: list[Check], subject: str, device: str, case: str, precision: str = "float32") -> Iterator[Check]:
+    """Append a check to ``checks`` and time the body that fills it in; an error raised in the body is a fault."""
+    check = Check(subject, device, precision, case)
+    checks.append(check)
+    begin = time.perf_counter()
+    try:
+        yield check
+    except Exception as error:  # a kernel may fail in any way
+        check.fault = check.fault or (str(error) if isinstance(error, WrongResult) else one_line(error))
+    check.seconds = time.perf_counter() - begin

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.console import Group
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 if TYPE_CHECKING:
@@ -15,19 +15,13 @@ if TYPE_CHECKING:
 def card_view(card: ModelCard) -> Group:
     """Show parameters, families, laws as measured, and the cost of one step."""
     frozen = f", {card.frozen:,} frozen" if card.frozen else ""
-    parts = Table()
-    parts.add_column("part")
-    parts.add_column("parameters", justify="right")
+    parts = Table("part", Column("parameters", justify="right"))
     for name, count in card.parts.items():
         parts.add_row(name, f"{count:,}")
     title = Text(f"{card.kind}: {card.parameters:,} parameters{frozen}, {card.dtype}", style="bold")
     views: list[Table | Text] = [title, parts]
     for head in card.heads:
-        table = Table()
-        table.add_column("law")
-        table.add_column("measured", justify="right")
-        table.add_column("bound", justify="right")
-        table.add_column("holds")
+        table = Table("law", Column("measured", justify="right"), Column("bound", justify="right"), "holds")
         for law in head.laws:
             verdict = Text("yes", style="green") if law.holds else Text(f"NO, {law.witness}", style="bold red")
             table.add_row(law.claim, f"{law.measured:.1e}", f"{law.bound:.0e}", verdict)

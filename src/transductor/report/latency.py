@@ -12,40 +12,28 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.figure import SubFigure
 from rich.console import Group
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from transductor.report.style import save_figure
 from transductor.results import Record
 
 ACTS = {"forward": "forward", "forward_backward": "forward + backward"}
-LABELS = {
-    "auto": "scan (auto)",
-    "chunked": "chunked",
-    "reference": "reference loop",
-    "kogge_stone": "Kogge–Stone",
-    "loop": "loop, M @ h",
-    "associative_scan": "torch associative_scan",
-    "jax": "JAX associative_scan",
-    "attention": "attention (SDPA)",
-    "lstm": "LSTM",
-    "delta_rule": "delta rule (fla)",
+# The label, colour and marker of each contender.
+LOOKS = {
+    "auto": ("scan (auto)", "#1f5fbf", "o"),
+    "chunked": ("chunked", "#7aa6e0", "."),
+    "reference": ("reference loop", "0.6", "."),
+    "kogge_stone": ("Kogge–Stone", "#d1495b", "s"),
+    "loop": ("loop, M @ h", "#2e933c", "x"),
+    "associative_scan": ("torch associative_scan", "#e39b2d", "."),
+    "jax": ("JAX associative_scan", "#8e5ea2", "D"),
+    "attention": ("attention (SDPA)", "#17a2a2", "^"),
+    "lstm": ("LSTM", "#8c6d46", "v"),
+    "delta_rule": ("delta rule (fla)", "#d773b5", "."),
 }
-COLOURS = {
-    "auto": "#1f5fbf",
-    "kogge_stone": "#d1495b",
-    "loop": "#2e933c",
-    "reference": "0.6",
-    "associative_scan": "#e39b2d",
-    "jax": "#8e5ea2",
-    "attention": "#17a2a2",
-    "lstm": "#8c6d46",
-    "delta_rule": "#d773b5",
-    "chunked": "#7aa6e0",
-}
-# A contender without a colour in COLOURS takes the next of these.
+# Other contenders take the next of these colours.
 SPARE = ("#4b4b9c", "#9c4b4b", "#4b9c7a")
-MARKERS = {"auto": "o", "kogge_stone": "s", "attention": "^", "lstm": "v", "jax": "D", "loop": "x"}
 
 Cell = Mapping[str, Any]
 
@@ -104,7 +92,7 @@ def _clock(record: Record) -> str:
 
 
 def _label(name: str) -> str:
-    return LABELS.get(name, name)
+    return LOOKS[name][0] if name in LOOKS else name
 
 
 def _names(cells: Sequence[Cell]) -> list[str]:
@@ -142,13 +130,15 @@ def _place(cell: Cell) -> str:
     return f"{cell['case']['batch']}, {cell['case']['time']:,}"
 
 
+def _table(names: Sequence[str], title: str) -> Table:
+    """Return a table with a column for each contender."""
+    return Table(*(Column(name, justify="right") for name in ("B, T", *map(_label, names))), title=title)
+
+
 def _times(cells: Sequence[Cell], key: str, title: str) -> Table:
     case = cells[0]["case"]
-    table = Table(title=f"{title}; forward / forward + backward; d = {case['dim']}, V = {case['symbols']}")
-    table.add_column("B, T", justify="right")
     names = _names(cells)
-    for name in names:
-        table.add_column(_label(name), justify="right")
+    table = _table(names, f"{title}; forward / forward + backward; d = {case['dim']}, V = {case['symbols']}")
     for cell in cells:
         row = [
             " / ".join(_microseconds(_seconds(cell, name, act, key)) + _star(cell, name, act, key) for act in ACTS)
@@ -159,11 +149,8 @@ def _times(cells: Sequence[Cell], key: str, title: str) -> Table:
 
 
 def _ratios(cells: Sequence[Cell]) -> Table:
-    table = Table(title="peer / scan (auto): how many times our scan is quicker; forward / forward + backward")
-    table.add_column("B, T", justify="right")
     names = [name for name in _names(cells) if name != "auto"]
-    for name in names:
-        table.add_column(_label(name), justify="right")
+    table = _table(names, "peer / scan (auto): how many times our scan is quicker; forward / forward + backward")
     for cell in cells:
         row = []
         for name in names:
@@ -214,27 +201,27 @@ def _draw_lengths(cells: Sequence[Cell], panel: SubFigure) -> None:
     axes = panel.subplots(1, 2, sharey=True)
     names = _names(cells)
     spare = iter(SPARE)
-    colours = {name: COLOURS.get(name) or next(spare, "0.4") for name in names}
+    colours = {name: LOOKS[name][1] if name in LOOKS else next(spare, "0.4") for name in names}
     times = [cell["case"]["time"] for cell in cells]
     hollow = False
     for axis, (act, words) in zip(axes, ACTS.items(), strict=True):
         for name in sorted(names, key=lambda name: name == "auto"):  # ours on top
-            points = [(t, value) for t, cell in zip(times, cells, strict=True) if (value := _seconds(cell, name, act))]
+            points = [
+                (t, 1e6 * value, _outcome(cell, name, act).get("timed"))
+                for t, cell in zip(times, cells, strict=True)
+                if (value := _seconds(cell, name, act))
+            ]
             ours = name == "auto"
             axis.plot(
-                [t for t, _ in points],
-                [1e6 * value for _, value in points],
-                marker=MARKERS.get(name, "."),
+                [t for t, *_ in points],
+                [value for _, value, _ in points],
+                marker=LOOKS[name][2] if name in LOOKS else ".",
                 ms=6 if ours else 4,
                 lw=3 if ours else 1.2,
                 color=colours[name],
                 label=_label(name),
             )
-            eager = [
-                (t, 1e6 * value)
-                for t, cell in zip(times, cells, strict=True)
-                if (value := _seconds(cell, name, act)) and _outcome(cell, name, act).get("timed") == "events"
-            ]
+            eager = [(t, value) for t, value, timed in points if timed == "events"]
             if eager:  # hollow: eager calls between events, which include the host's time
                 axis.plot(*zip(*eager, strict=True), ls="", marker="o", ms=6, mfc="white", mec=colours[name])
                 hollow = True

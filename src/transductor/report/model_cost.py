@@ -31,9 +31,8 @@ def _training_table(record: Record) -> list[RenderableType]:
         f"T = {study['length']:,}, V = {study['vocab_size']}, bfloat16; head d = {study['state_dim']}"
     )
     table.add_column("")
-    for name in training:
-        table.add_column(LABELS[name], justify="right")
-    table.add_column("the head adds", justify="right")
+    for column in (*(LABELS[name] for name in training), "the head adds"):
+        table.add_column(column, justify="right")
     table.add_row(
         "parameters", *(f"{entry['parameters']:,}" for entry in training.values()), _more("parameters", training)
     )
@@ -56,12 +55,9 @@ def _decoding_table(record: Record) -> Table:
     decoding = Table(
         title="decoding one token, compiled like training: microseconds (on a GPU also as a user calls it, host clock)"
     )
-    for column in ("B", "context"):
-        decoding.add_column(column, justify="right")
     cells = record.measurements["cells"]
-    for name in cells[0]["models"]:
-        decoding.add_column(LABELS[name], justify="right")
-    decoding.add_column("the head adds", justify="right")
+    for column in ("B", "context", *(LABELS[name] for name in cells[0]["models"]), "the head adds"):
+        decoding.add_column(column, justify="right")
     for cell in cells:
         models = cell["models"]
         decoding.add_row(
