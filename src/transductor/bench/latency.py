@@ -10,7 +10,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from statistics import median
 from typing import Any
 
 import torch
@@ -204,13 +203,8 @@ class _Run:
     ) -> dict[str, Any]:
         if isinstance(samples, Exception):
             return {"skipped": self._reason(samples)}
-        seconds = median(samples)
-        self._pace[name, act] = case, seconds
-        outcome: dict[str, Any] = {
-            "seconds": seconds, "min": min(samples), "max": max(samples), "samples": len(samples), "timed": watch.timed
-        }  # fmt: skip
-        if watch.note:
-            outcome["note"] = watch.note
+        outcome = {**watch.summary(samples), "samples": len(samples)}
+        self._pace[name, act] = case, outcome["seconds"]
         if self.device == "cuda":
             try:
                 outcome["call_seconds"] = call_time(_acts(bound, act), bound[0].wait, self.study.box)

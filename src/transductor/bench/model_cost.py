@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from transductor.bench.correctness import one_line
 from transductor.bench.memory import device_peak
-from transductor.bench.timing import call_time, quiet_collector, run_environment, stopwatch, take_turns
+from transductor.bench.timing import call_time, quiet_collector, run_environment, spread, stopwatch, take_turns
 from transductor.checks import check_positive
 from transductor.configuration import configuration, to_plain
 from transductor.heads import RationalHead
@@ -174,10 +174,6 @@ class _Trainer:
         return (time.perf_counter() - begin) / self.study.steps_per_turn
 
 
-def _spread(seconds: list[float]) -> dict[str, float]:
-    return {"seconds": median(seconds), "min": min(seconds), "max": max(seconds)}
-
-
 def _wait(device: str) -> None:
     if device == "cuda":
         torch.cuda.synchronize()
@@ -192,10 +188,7 @@ def _training(study: ModelCostStudy, models: dict[str, SequenceModel[Any]], devi
         trainer.warm_up()
     turns: dict[str, list[float]] = {name: [] for name in trainers}
     for number in range(study.turns):
-        order = (
-            list(trainers) if number % 2 else list(trainers)[::-1]
-        )  # so that each model goes first as often as second
-        for name in order:
+        for name in list(trainers) if number % 2 else list(trainers)[::-1]:  # each goes first every other time
             turns[name].append(trainers[name].seconds())
     # Where the host launches slower than the device computes, the host's clock measures launches; a graph has none.
     watches = (
@@ -205,7 +198,7 @@ def _training(study: ModelCostStudy, models: dict[str, SequenceModel[Any]], devi
     entries = {}
     for name, trainer in trainers.items():
         entry: dict[str, Any] = {
-            **_spread(turns[name]),
+            **spread(turns[name]),
             "turns": turns[name],
             "parameters": trainer.model.parameter_count(),
             "compiled": trainer.how,
@@ -244,9 +237,7 @@ def _decoding(
             if isinstance(samples, Exception):
                 entries[name] = {"skipped": one_line(samples)}
                 continue
-            entries[name] = {**_spread(samples), "timed": watches[name].timed}
-            if watches[name].note:
-                entries[name]["note"] = watches[name].note
+            entries[name] = watches[name].summary(samples)
         if device == "cuda":
             for name, several in calls.items():
                 entries[name]["call_seconds"] = call_time(several, None, study.decode_box)

@@ -52,6 +52,10 @@ class Stopwatch(ABC):
     timed: str
     note: str = ""
 
+    def summary(self, samples: Sequence[float]) -> dict[str, Any]:
+        """Return the entry of these samples in a record."""
+        return {**spread(samples), "timed": self.timed, **({"note": self.note} if self.note else {})}
+
     @abstractmethod
     def sample(self) -> float:
         """Return the seconds of one call."""
@@ -136,6 +140,11 @@ class Replays(Events):
 
     def _burst(self) -> None:
         self._graph.replay()
+
+
+def spread(samples: Sequence[float]) -> dict[str, float]:
+    """Return median, minimum and maximum under the names they have in a record."""
+    return {"seconds": median(samples), "min": min(samples), "max": max(samples)}
 
 
 def _rounds_for(seconds: float) -> int:

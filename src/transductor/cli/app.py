@@ -12,9 +12,8 @@ from transductor.cli.certification import certify
 from transductor.cli.compilation import compile_automaton
 from transductor.cli.demo import demo
 from transductor.cli.doctor import doctor
-from transductor.cli.extraction import extract, harden
+from transductor.cli.extraction import extract, harden, look
 from transductor.cli.models import export, info
-from transductor.cli.portraits import look
 from transductor.cli.studies import report, reproduce
 from transductor.cli.training import evaluate, predict, train
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transductor.cli.options import Alphabet, Weights
-from transductor.cli.sources import SOURCE, automaton_of
+from transductor.cli.options import SOURCE, Alphabet, Weights, automaton_of
 from transductor.cli.terminal import console, print_written, refusals
 
 if TYPE_CHECKING:

@@ -35,8 +35,7 @@ def bench_scan(
     from transductor.bench.latency import PARTS
     from transductor.report import latency_figure, latency_tables
 
-    parts = _parts(only, PARTS)
-    device = chosen_device(device)
+    parts, device = _parts(only, PARTS), chosen_device(device)
     study = replace(LatencyStudy.small() if quick else LatencyStudy.for_device(device), parts=parts)
     folder = _folder(output, quick)
 
@@ -65,8 +64,7 @@ def bench_model(
     from transductor.bench.model_cost import PARTS
     from transductor.report import model_cost_tables
 
-    parts = _parts(only, PARTS)
-    device = chosen_device(device)
+    parts, device = _parts(only, PARTS), chosen_device(device)
     study = ModelCostStudy.small() if quick else ModelCostStudy.for_device(device)
     with interruptions(lambda: "interrupted; nothing was written"), _stages() as on_stage:
         records = run_model_cost(study, device, on_stage, parts)
@@ -77,11 +75,10 @@ def bench_model(
 
 def _parts(only: list[str] | None, allowed: tuple[str, ...]) -> tuple[str, ...]:
     """Return what ``--only`` asks for, in the order of ``allowed``; everything without it."""
-    if not set(only or ()) <= set(allowed):
-        raise typer.BadParameter(
-            f"must be one of {', '.join(allowed)}; got {', '.join(only or ())}", param_hint="--only"
-        )
-    return tuple(part for part in allowed if not only or part in only)
+    chosen = only or allowed
+    if not set(chosen) <= set(allowed):
+        raise typer.BadParameter(f"must be one of {', '.join(allowed)}; got {', '.join(chosen)}", param_hint="--only")
+    return tuple(part for part in allowed if part in chosen)
 
 
 def _folder(output: Path | None, quick: bool) -> Path:

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from transductor.cli.options import Alphabet, Weights
-from transductor.cli.sources import SOURCE_OR_TASK, As, abridged, automaton_or_machine
+from transductor.cli.options import SOURCE_OR_TASK, Alphabet, As, Weights, abridged, automaton_or_machine
 from transductor.cli.terminal import print_written, refusals
 
 

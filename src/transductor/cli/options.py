@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from transductor.automata import DFA, MooreMachine, WeightedAutomaton
 
 Alphabet = Annotated[
     str | None, typer.Option("--alphabet", "-a", help="The letters of an expression: ab, or with blanks: 'a b #'.")
@@ -15,6 +22,21 @@ Weights = Annotated[
 ]
 SavedModel = Annotated[Path, typer.Argument(help="A folder written by transductor.save.", show_default=False)]
 TorchDevice = Annotated[str, typer.Option("--device", help="cpu, cuda, …")]
+_FORMATS = "A file (.json .att .txt .fst .dot .jff), regex:PATTERN, mso:FORMULA, wmso:FORMULA,"
+SOURCE = f"{_FORMATS} or a name: see `list`."
+SOURCE_OR_TASK = f"{_FORMATS} task:NAME, or a name: see `transductor automaton list`."
+_AS = "labels (a finite machine), series (the value of a word), or auto: labels where there are some."
+As = Annotated[str, typer.Option("--as", help=_AS)]
+Words = Annotated[
+    Path | None,
+    typer.Option(help="What the model was trained for: token numbers, a sequence per line, equally long."),
+]
+TaskName = Annotated[
+    str | None, typer.Option("--task", help="Instead of --words: sequences of a task, such as arithmetic:5.")
+]
+Length = Annotated[int, typer.Option(min=1, help="Length of a task's sequences.")]
+_SEQUENCES_OF_A_TASK = 4096
+_MOST_PRINTED = 40
 
 
 def chosen_device(device: str) -> str:
@@ -39,3 +61,80 @@ def check_torch_device(device: str) -> None:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise typer.BadParameter(f"{device!r} cannot be used here: {reason}", param_hint="--device") from None
+
+
+def automaton_of(source: str, alphabet: str | None, weights: str | None) -> WeightedAutomaton:
+    """Return the automaton that a source names."""
+    from transductor.automata.sources import automaton_from
+
+    letters = None if alphabet is None else (alphabet.split() if " " in alphabet else list(alphabet))
+    return automaton_from(source, letters, **({} if weights is None else {"weights": weights}))
+
+
+def automaton_or_machine(
+    source: str, alphabet: str | None, weights: str | None, kind: str
+) -> tuple[DFA | MooreMachine | WeightedAutomaton, Sequence[Any]]:
+    """Return the automaton, or the finite machine with labels, that a source or task names, and its letters."""
+    from transductor.automata import labels_of_series
+    from transductor.checks import one_of
+    from transductor.tasks import task_named
+
+    one_of("--as", kind, ("auto", "labels", "series"))
+    if source.startswith("task:"):
+        machine = task_named(source.removeprefix("task:")).automaton()
+        if machine is None:
+            raise ValueError(f"{source} has no finite machine")
+        return machine, range(machine.letters)
+    series = automaton_of(source, alphabet, weights)
+    labelled = None if kind == "series" and series.weights.name != "boolean" else labels_of_series(series)
+    if labelled is None and kind == "labels":
+        raise ValueError(
+            f"{source} is no finite machine with labels: it must have one initial state, at most one step of weight 1 "
+            "for each state and letter, and whole numbers from 0 as final weights"
+        )
+    return (series if labelled is None else labelled), series.alphabet
+
+
+def words_of(path: Path | None, task: str | None, length: int) -> Tensor | None:
+    """Return the words of a file or of a task, one per row; None without either."""
+    import torch
+
+    from transductor.tasks import task_named
+
+    if path is not None and task is not None:
+        raise ValueError("one of --words and --task is enough")
+    if task is not None:
+        return task_named(task).sample(_SEQUENCES_OF_A_TASK, length, torch.Generator().manual_seed(0))
+    if path is None:
+        return None
+    rows: list[list[int]] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            row = [int(token) for token in line.split()]
+        except ValueError:
+            raise ValueError(f"{path}, line {number}: tokens must be whole numbers; got {line[:40]!r}") from None
+        if not row or (rows and len(row) != len(rows[0])):
+            wanted = f"{len(rows[0])} tokens, as line 1 has" if rows else "at least one token"
+            raise ValueError(f"{path}, line {number}: there must be {wanted}; got {len(row)}")
+        rows.append(row)
+    if not rows:
+        raise ValueError(f"{path} has no sequences")
+    return torch.tensor(rows)
+
+
+def letter_names(folder: Path, count: int) -> list[str]:
+    """Return the names that the training data gave the tokens; their numbers where that is not known."""
+    if not (folder / "data.json").exists():
+        return [str(token) for token in range(count)]
+    try:
+        names = json.loads((folder / "data.json").read_text(encoding="utf-8"))["vocabulary"]["tokens"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder / 'data.json'} does not describe data: {error}") from None
+    if not isinstance(names, list) or len(names) != count:
+        raise ValueError(f"{folder / 'data.json'} does not describe data of {count} tokens")
+    return list(map(str, names))
+
+
+def abridged(parts: Sequence[str], between: str) -> str:
+    """Join at most forty parts."""
+    return between.join(parts[:_MOST_PRINTED]) + (f"{between}…" if len(parts) > _MOST_PRINTED else "")
