@@ -1,4 +1,4 @@
-"""Hardened models at a million tokens: every seed, random and adversarial inputs.
+"""Judge hardened models on a million tokens: every seed, random and adversarial inputs.
 
 Reads the trained models that ``transductor reproduce`` left in a folder, hardens them again, and writes
 ``benchmarks/results/hardened_million.json``.  Usage: ``python benchmarks/hardened_million.py [FOLDER]``.
@@ -31,22 +31,22 @@ PROBES = (Probe(LENGTH, 1), Probe(LENGTH, 1, family="every"))
 
 
 def judged(study: Study, arm: Arm, seed: int, folder: Path) -> dict[str, Any]:
-    """One model, hardened and judged."""
+    """Harden and judge one model."""
     model = load(model_path(folder, study.name, arm.name, seed))
     scratch = Path("runs/hardened_million/certificate.json")
-    found = hardened_column(model, replace(arm, probes=PROBES), seed, scratch)
-    entries = found["hardened"] or []
+    column = hardened_column(model, replace(arm, probes=PROBES), seed, scratch)
+    entries = column["hardened"] or []
     return {
         "seed": seed,
-        "states": found["hardening"].get("states"),
-        "verdict": (found["hardening"].get("certificate") or {}).get("verdict"),
+        "states": column["hardening"].get("states"),
+        "verdict": (column["hardening"].get("certificate") or {}).get("verdict"),
         "labels": sum(entry["labels"] for entry in entries),
         "mistakes": {entry["input"]: entry["mistakes"] for entry in entries},
     }
 
 
 def main() -> None:
-    """All models, one after the other."""
+    """Judge all models, one after the other."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "results")
     began = time.perf_counter()
     outcome: dict[str, Any] = {}
@@ -58,9 +58,9 @@ def main() -> None:
             runs.append(judged(study, arm, seed, folder))
             print(study_name, arm_name, runs[-1], flush=True)
         outcome[f"{study_name}/{arm_name}"] = runs
-    surroundings = {**environment(), "seconds": round(time.perf_counter() - began, 1)}
+    here = {**environment(), "seconds": round(time.perf_counter() - began, 1)}
     settings = {"length": LENGTH, "models": [list(task) for task in TASKS]}
-    print(Record("hardened_million", settings, outcome, surroundings).write("benchmarks/results/hardened_million.json"))
+    print(Record("hardened_million", settings, outcome, here).write("benchmarks/results/hardened_million.json"))
 
 
 if __name__ == "__main__":

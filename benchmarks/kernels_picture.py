@@ -1,4 +1,4 @@
-"""Draws ``docs/figures/kernels.png``: how a row is cut, and what is computed in which order."""
+"""Draw ``docs/figures/kernels.png``: how a row is cut, and what is computed in which order."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Which orthogonal family should be the default?  Six of them on parity and mod-5, five seeds each.
+"""Which orthogonal family should be the default?  Six of them learn parity and mod-5 counting, five seeds each.
 
-The demo's training and backbone; only the head's family changes.  Runs are spread over all cores; writes
+Training and backbone are the demo's; only the head's family changes.  Runs are spread over all cores.  Writes
 ``results/orthogonal_families.json`` and ``.png``, and prints the table.
 """
 

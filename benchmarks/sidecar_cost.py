@@ -1,14 +1,14 @@
-"""What a sidecar costs its host: a GPT-2 of 124 million parameters on a GPU, trained and decoding, bare and attached.
+"""Measure what a sidecar costs its host model: a GPT-2 of 124 million parameters on a GPU, training and decoding.
 
-Everybody takes turns within one run.  Decoding is measured as users do it, with ``generate`` and a streamer that looks
-at the clock whenever it is given a token: with the cache that grows, where Python calls the model, on one host whose
-sidecar comes and goes within a call, and ``bare`` is the same with nothing that comes; and with a static cache, where
-``generate`` compiles the model, on hosts that share their weights, beside a second bare one, which shows how much
-equal hosts differ.  With the cache that grows, the sidecar's own call is timed too.
+All hosts take turns within one run.  Decoding is measured as users do it, with ``generate`` and a streamer that reads
+the clock at every token.  With the cache that grows, Python calls the model: one host is used, its sidecar is attached
+and detached within a call, ``bare`` is the same without any sidecar, and the sidecar's own call is timed too.  With a
+static cache ``generate`` compiles the model: hosts share their weights, and a second bare host shows how much equal
+hosts differ.
 
 Writes ``benchmarks/results/sidecar_cost_cuda.json`` and ``sidecar_cost_cuda.png``.  Usage:
-``python benchmarks/sidecar_cost.py [--quick] [--output FOLDER]``; ``--quick`` is a small host for a machine without a
-GPU, not compiled, whose figures say nothing.
+``python benchmarks/sidecar_cost.py [--quick] [--output FOLDER]``; ``--quick`` takes a small host without a GPU, does
+not compile it, and only checks that everything runs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from transductor.transitions import CayleyTransitions, SharedBasisTransitions
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of the host, the sidecar and the measurement."""
+    """Sizes of the host, the sidecar and the measurement."""
 
     layers: int = 12
     width: int = 768
@@ -82,17 +82,17 @@ QUICK = Sizes(
 CLASSES = 64
 SUMS_ALONE = "sums alone"
 SECOND_HOST = "a second bare host"
-TABULATED = "embeddings, tabulated"  # for decoding, after training
+TABULATED = "embeddings, tabulated"  # only for decoding, after training
 FEW_LAYERS = "classes, every fourth layer"
 PLAIN = "classes, plain operations"
-UNCOMPILED = (FEW_LAYERS, PLAIN)  # for decoding as Python calls the model
+UNCOMPILED = (FEW_LAYERS, PLAIN)  # only for decoding where Python calls the model
 
 
 def sidecars(sizes: Sizes) -> dict[str, Callable[[Any], None]]:
-    """No sidecar, and four ways to drive one, two of them more than once; attached to the host they are called with.
+    """Return functions that attach a sidecar to a host: none, and four ways to drive one, two of them with variants.
 
-    ``plain operations`` is what a head over tokens would cost without the kernel of a decoded token: projections of a
-    class of their own, as an adapter's are, are not read by it.
+    ``plain operations`` is what a head over tokens would cost without the kernel of a decoded token, which does not
+    read projections of another class, such as those of an adapter.
     """
     tokens = {"vocab_size": sizes.vocab_size, "state_dim": sizes.state_dim}
     classes = torch.arange(sizes.vocab_size) % CLASSES
@@ -129,7 +129,7 @@ def sidecars(sizes: Sizes) -> dict[str, Callable[[Any], None]]:
 
 
 def build(sizes: Sizes, name: str, device: str) -> Any:
-    """The host, the same weights every time, with its sidecar; projections not zero, as after training."""
+    """Build the host, with the same weights every time, and its sidecar."""
     torch.manual_seed(0)
     attention_heads = max(1, sizes.width // 64)
     host = GPT2LMHeadModel(
@@ -144,11 +144,11 @@ def build(sizes: Sizes, name: str, device: str) -> Any:
         )
     ).to(device)
     if name != "bare":
-        enliven(sizes, name, host)
+        attach_trained(sizes, name, host)
     return host
 
 
-def enliven(sizes: Sizes, name: str, host: Any) -> None:
+def attach_trained(sizes: Sizes, name: str, host: Any) -> None:
     """Attach a sidecar whose projections are not zero, as after training."""
     sidecars(sizes)[name](host)
     projections = sidecar_of(host).injection.projections
@@ -157,7 +157,7 @@ def enliven(sizes: Sizes, name: str, host: Any) -> None:
 
 
 def training_step(host: Any, tokens: Tensor) -> Callable[[], None]:
-    """One step as a user writes it: bfloat16 autocast, AdamW."""
+    """Return one step as a user writes it: bfloat16 autocast, AdamW."""
     optimiser = torch.optim.AdamW(host.parameters(), lr=1e-4, fused=True)
 
     def step() -> None:
@@ -171,30 +171,30 @@ def training_step(host: Any, tokens: Tensor) -> Callable[[], None]:
 
 
 def take_turns(actions: dict[str, Callable[[], float]], turns: int) -> dict[str, list[float]]:
-    """The seconds that each action says it took, turn by turn."""
-    found: dict[str, list[float]] = {name: [] for name in actions}
+    """Return the seconds that each action took, turn by turn."""
+    taken: dict[str, list[float]] = {name: [] for name in actions}
     with quiet_collector():
         for number in range(-2, turns):  # the first two turns warm up
             for name in list(actions)[:: 1 if number % 2 else -1]:
                 seconds = actions[name]()
                 if number >= 0:
-                    found[name].append(seconds)
-    return found
+                    taken[name].append(seconds)
+    return taken
 
 
 def summarised(turns: dict[str, list[float]]) -> dict[str, Any]:
-    """Seconds of a step or a token, and what is added to the bare host."""
+    """Return the seconds of a step or a token, and what is added to the bare host."""
     return {name: compared(several, turns["bare"]) for name, several in turns.items()}
 
 
 def compared(several: list[float], bare: list[float]) -> dict[str, Any]:
-    """Turns of a host, beside those of the bare one."""
+    """Compare the turns of a host with those of the bare one."""
     added = [ours / theirs - 1 for ours, theirs in zip(several, bare, strict=True)]
     return {
         "seconds": median(several),
         "min": min(several),
         "max": max(several),
-        "added": median(added),  # of neighbours in time: a host's clock drifts
+        "added": median(added),  # of turns next to each other, because the speed of a computer drifts
         "added_to_the_median": median(several) / median(bare) - 1,
         "added_to_the_least": min(several) / min(bare) - 1,
         "added_turn_by_turn": added,
@@ -202,14 +202,14 @@ def compared(several: list[float], bare: list[float]) -> dict[str, Any]:
 
 
 def waited_for(device: str) -> float:
-    """What the clock says when the device has done everything."""
+    """Return the time when the device has finished its work."""
     if device == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter()
 
 
 def trained(sizes: Sizes, device: str) -> dict[str, Any]:
-    """Training steps."""
+    """Measure training steps."""
     tokens = torch.randint(0, sizes.vocab_size, (sizes.batch, sizes.length), device=device)
     hosts = {
         name: build(sizes, name, device).train() for name in sidecars(sizes) if name not in (TABULATED, *UNCOMPILED)
@@ -222,46 +222,46 @@ def trained(sizes: Sizes, device: str) -> dict[str, Any]:
             step()
         return (waited_for(device) - began) / sizes.steps_per_turn
 
-    found = summarised(take_turns({name: partial(several, step) for name, step in steps.items()}, sizes.turns))
+    entries = summarised(take_turns({name: partial(several, step) for name, step in steps.items()}, sizes.turns))
     for name, host in hosts.items():
-        found[name]["parameters"] = sum(parameter.numel() for parameter in host.parameters())
+        entries[name]["parameters"] = sum(parameter.numel() for parameter in host.parameters())
         if device == "cuda":
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
             steps[name]()
-            found[name]["step_bytes"] = torch.cuda.max_memory_allocated() - before
-    return found
+            entries[name]["step_bytes"] = torch.cuda.max_memory_allocated() - before
+    return entries
 
 
 class Clock(BaseStreamer):
-    """When ``generate`` gave a token away: the prompt first, then one after the other, each read by the processor."""
+    """Records when ``generate`` hands out the prompt and every token after it."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
 
     def put(self, value: Tensor) -> None:
-        """Somebody could read it now."""
+        """Record the time: a user could read the token now."""
         self.times.append(time.perf_counter())
 
     def end(self) -> None:
-        """Nothing to flush."""
+        """Do nothing: there is nothing to flush."""
 
 
 def generate(host: Any, prompt: Tensor, cache: str, tokens: int, clock: Clock) -> Clock:
-    """So many tokens, greedily."""
-    asked = {"max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": False}
-    host.generate(prompt, cache_implementation=cache, streamer=clock, pad_token_id=0, **asked)
+    """Generate this many tokens greedily."""
+    options = {"max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": False}
+    host.generate(prompt, cache_implementation=cache, streamer=clock, pad_token_id=0, **options)
     return clock
 
 
 def between_tokens(sizes: Sizes, host: Any, prompt: Tensor, cache: str) -> float:
-    """The median of the seconds between a token and the next, the first few left out."""
+    """Return the median seconds between a token and the next, without the first few."""
     times = generate(host, prompt, cache, sizes.generated, Clock()).times
     return median(later - earlier for earlier, later in pairwise(times[sizes.left_out :]))
 
 
-class Changing:
-    """One host, whose sidecar is changed: two hosts of the same making differ by a per cent or two.
+class ExchangedSidecars:
+    """One host whose sidecar is exchanged, because two equal hosts differ by a per cent or two.
 
     ``sums alone`` is no sidecar: a constant is added to the stream before each layer, and nothing else is done.
     """
@@ -271,12 +271,12 @@ class Changing:
         self.sidecars = {}
         for name in sidecars(sizes):
             if name != "bare":
-                enliven(sizes, name, self.host)
+                attach_trained(sizes, name, self.host)
                 self.sidecars[name] = detach(self.host)
         self.term = torch.zeros(1, 1, sizes.width, device=device, dtype=torch.bfloat16)
 
     def attached(self, name: str) -> None:
-        """Only this one from now on."""
+        """Attach this sidecar and no other."""
         if hasattr(host_of(self.host).base, MODULE_NAME):
             detach(self.host)
         for layer in host_of(self.host).layers:
@@ -287,25 +287,25 @@ class Changing:
             install(host_of(self.host), self.sidecars[name])
 
     def summed(self, forward: Callable[..., Any], stream: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """The least that any sidecar does."""
+        """Do the least that any sidecar does: add a term to the stream."""
         return forward(stream + self.term, *args, **kwargs)
 
 
 class Switch(Clock):
-    """Takes the sidecar away and attaches it again, block by block of the tokens of one call.
+    """Detaches the sidecar and attaches it again, block by block of the tokens of one call.
 
-    The speed of a processor drifts by more than a sidecar costs between one call and the next.  What switching takes
-    is not counted, nor are the first tokens after it.  ``blocks`` are the medians, attached first, then by turns.
+    Between two calls the speed of a processor drifts by more than a sidecar costs.  The time of switching is not
+    counted, nor are the first tokens after it.  ``blocks`` are the medians of blocks: attached, bare, attached, …
     """
 
-    def __init__(self, changing: Changing, name: str, sizes: Sizes) -> None:
+    def __init__(self, changing: ExchangedSidecars, name: str, sizes: Sizes) -> None:
         super().__init__()
         self.changing, self.name, self.sizes = changing, name, sizes
         self.blocks: list[float] = []
         self.resumed = 0.0
 
     def put(self, value: Tensor) -> None:
-        """One more token of the block."""
+        """Count one more token of the block."""
         self.times.append(time.perf_counter() - self.resumed)
         if len(self.times) == self.sizes.block:
             self.blocks.append(median(self.times[self.sizes.block // 4 :]))
@@ -315,9 +315,9 @@ class Switch(Clock):
 
 
 def generated(sizes: Sizes, device: str) -> dict[str, Any]:
-    """Seconds from a token to the next as Python calls the model, each block of tokens beside the bare one before."""
-    changing = Changing(sizes, device)
-    prompt = a_prompt(sizes, device)
+    """Measure seconds per token where Python calls the model, each block beside the bare block before it."""
+    changing = ExchangedSidecars(sizes, device)
+    prompt = drawn_prompt(sizes, device)
     attached: dict[str, list[float]] = {name: [] for name in ("bare", SUMS_ALONE, *changing.sidecars)}
     bare: dict[str, list[float]] = {name: [] for name in attached}
     with quiet_collector():
@@ -330,15 +330,15 @@ def generated(sizes: Sizes, device: str) -> dict[str, Any]:
                 if number >= 0:
                     bare[name] += switch.blocks[1::2]
                     attached[name] += switch.blocks[2::2]
-    found = {name: compared(attached[name], bare[name]) for name in attached}
+    entries = {name: compared(attached[name], bare[name]) for name in attached}
     for name in changing.sidecars:
         changing.attached(name)
-        found[name]["own_seconds"] = own_seconds(sizes, changing.host, prompt)
-    return found
+        entries[name]["own_seconds"] = own_seconds(sizes, changing.host, prompt)
+    return entries
 
 
 def own_seconds(sizes: Sizes, host: Any, prompt: Tensor) -> float:
-    """The median of what the processor spends at a token in the sidecar's own call, before any layer."""
+    """Return the median seconds per token that the processor spends in the sidecar's own call, before any layer."""
     watch, began = sidecar_of(host), []
     spent: list[float] = []
     handles = [
@@ -353,12 +353,12 @@ def own_seconds(sizes: Sizes, host: Any, prompt: Tensor) -> float:
 
 
 def generated_compiled(sizes: Sizes, device: str, keep: Callable[[dict[str, Any]], Record]) -> Record:
-    """Seconds from a token to the next with a static cache, kept as they come.
+    """Measure seconds per token with a static cache; every result is kept as soon as it is there.
 
-    One sidecar at a time beside two bare hosts, everything compiled anew: what is compiled later into the same process
-    is checked more slowly, whatever it is.
+    Each sidecar is measured beside two bare hosts, and all three are compiled again, because the guards of a model are
+    checked more slowly the later it is compiled in a process.
     """
-    prompt = a_prompt(sizes, device)
+    prompt = drawn_prompt(sizes, device)
     first = build(sizes, "bare", device).to(torch.bfloat16).eval()
     measured: list[dict[str, list[float]]] = []
     for name in sidecars(sizes):
@@ -372,25 +372,25 @@ def generated_compiled(sizes: Sizes, device: str, keep: Callable[[dict[str, Any]
 
 
 def pooled(measured: list[dict[str, list[float]]]) -> dict[str, Any]:
-    """Each sidecar beside the bare host it took turns with; the second bare host beside the first, all turns."""
-    found = {}
+    """Compare each sidecar with the bare host it took turns with, and the second bare host with the first."""
+    entries = {}
     for turns in measured:
-        found.update(summarised(turns))
+        entries.update(summarised(turns))
     every = {one: [value for turns in measured for value in turns[one]] for one in ("bare", SECOND_HOST)}
-    return found | summarised(every)
+    return entries | summarised(every)
 
 
 def twin(sizes: Sizes, name: str, host: Any) -> Any:
-    """Another host of the very same weights, at the same addresses, with a sidecar of its own."""
+    """Return another host with the same weights, at the same addresses, and a sidecar of its own."""
     shared = {id(tensor): tensor for tensor in (*host.parameters(), *host.buffers())}
     other = copy.deepcopy(host, shared)
     if name in sidecars(sizes) and name != "bare":
-        enliven(sizes, name, other)
+        attach_trained(sizes, name, other)
     return other
 
 
-def a_prompt(sizes: Sizes, device: str) -> Tensor:
-    """One row."""
+def drawn_prompt(sizes: Sizes, device: str) -> Tensor:
+    """Draw a prompt of one row."""
     return torch.randint(0, sizes.vocab_size, (1, sizes.prompt), device=device)
 
 
@@ -400,14 +400,14 @@ MARKS = {TRAINING: 3, GENERATE: 2, GENERATE_STATIC: 2}
 
 
 def interval(added: list[float]) -> tuple[float, float]:
-    """Where the median lies with about 95 % certainty, whatever the distribution: two of the values themselves."""
+    """Return an interval that has the median with about 95 % certainty, for every distribution."""
     ordered, half = sorted(added), len(added) / 2
     reach = 0.98 * len(added) ** 0.5
     return ordered[max(0, math.floor(half - reach))], ordered[min(len(ordered) - 1, math.ceil(half + reach) - 1)]
 
 
 def picture(record: Record, path: Path) -> Path:
-    """What each sidecar adds: a dot for every turn, the median and its interval; turns far away are counted."""
+    """Draw what each sidecar adds: a dot for every turn, the median and its interval; outliers are counted."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -426,8 +426,9 @@ def picture(record: Record, path: Path) -> Path:
 
 
 def draw(axis: Any, name: str, part: dict[str, Any]) -> None:
-    """One way of using the host."""
-    nothing = {"bare": "nothing, twice"} if any(part["bare"]["added_turn_by_turn"]) else {}  # a control of its own
+    """Draw one way of using the host."""
+    # Where bare blocks were compared with bare blocks, they are a control.
+    nothing = {"bare": "nothing, twice"} if any(part["bare"]["added_turn_by_turn"]) else {}
     named = [one for one in part if one not in ("bare", SECOND_HOST)]
     named += [one for one in part if one == SECOND_HOST or one in nothing]
     everything = sorted(100 * value for one in named for value in part[one]["added_turn_by_turn"])
@@ -460,28 +461,28 @@ def draw(axis: Any, name: str, part: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Measure, write, draw."""
+    """Measure, write and draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
-    given = parser.parse_args()
-    device = "cuda" if torch.cuda.is_available() and not given.quick else "cpu"
-    sizes = QUICK if given.quick else Sizes()
-    found: dict[str, Any] = {}
+    arguments = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() and not arguments.quick else "cpu"
+    sizes = QUICK if arguments.quick else Sizes()
+    parts_so_far: dict[str, Any] = {}
 
     def keep(parts: dict[str, Any]) -> Record:
-        found.update(parts)
-        surroundings = environment() | {"device": torch.cuda.get_device_name() if device == "cuda" else "CPU"}
-        record = Record("sidecar_cost", asdict(sizes), found, surroundings)
-        print(record.write(given.output / f"sidecar_cost_{device}.json"), flush=True)
+        parts_so_far.update(parts)
+        here = environment() | {"device": torch.cuda.get_device_name() if device == "cuda" else "CPU"}
+        record = Record("sidecar_cost", asdict(sizes), parts_so_far, here)
+        print(record.write(arguments.output / f"sidecar_cost_{device}.json"), flush=True)
         return record
 
     keep({TRAINING: trained(sizes, device)})
     record = keep({GENERATE: generated(sizes, device)})
     if device == "cuda":
         record = generated_compiled(sizes, device, lambda part: keep({GENERATE_STATIC: part}))
-    print(picture(record, given.output / f"sidecar_cost_{device}.png"))
-    for name, part in found.items():
+    print(picture(record, arguments.output / f"sidecar_cost_{device}.png"))
+    for name, part in parts_so_far.items():
         for one, entry in part.items():
             low, high = interval(entry["added_turn_by_turn"])
             own = f"  of its own {1e6 * entry['own_seconds']:.0f} us" if "own_seconds" in entry else ""

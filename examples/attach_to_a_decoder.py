@@ -1,4 +1,4 @@
-"""Give a decoder of Hugging Face a state it can count with, and compare it with itself.
+"""Attach a state that can count to a decoder of Hugging Face, and compare the decoder with and without it.
 
     python examples/attach_to_a_decoder.py                          # a small Llama, built here
     python examples/attach_to_a_decoder.py --model gpt2 --frozen    # a pretrained one; train the sidecar alone
@@ -21,7 +21,7 @@ MODULUS, TRAINED, LONGER = 3, 24, 48
 
 
 def host(name: str | None) -> Any:
-    """A pretrained decoder, or a small one with random weights."""
+    """Return a pretrained decoder, or a small one with random weights."""
     if name is not None:
         return AutoModelForCausalLM.from_pretrained(name)
     torch.manual_seed(0)
@@ -30,17 +30,17 @@ def host(name: str | None) -> Any:
 
 
 def examples(count: int, length: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Bits ``(B, T)``, and how many were ones, modulo 3, at every position."""
+    """Return bits ``(B, T)`` and, at every position, the number of ones so far modulo 3."""
     bits = torch.randint(0, 2, (count, length), generator=torch.Generator().manual_seed(seed))
     return bits, bits.cumsum(1) % MODULUS
 
 
-def trained(model: Any, steps: int) -> None:
-    """A plain loop; Hugging Face's Trainer does as well."""
+def train(model: Any, steps: int) -> None:
+    """Train in a plain loop; Hugging Face's Trainer works as well."""
     optimiser = torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], 3e-3)
     model.train()
     for step in range(steps):
-        bits, counts = examples(32, min(TRAINED, 3 + 40 * step // steps), step)  # short ones first
+        bits, counts = examples(32, min(TRAINED, 3 + 40 * step // steps), step)  # short sequences first
         logits = model(bits, use_cache=False).logits
         loss = F.cross_entropy(logits.transpose(1, 2), counts, label_smoothing=0.1)
         loss.backward()
@@ -52,36 +52,36 @@ def trained(model: Any, steps: int) -> None:
 
 
 @torch.no_grad()
-def right(model: Any, length: int) -> float:
-    """Fraction of right answers over all positions."""
+def accuracy(model: Any, length: int) -> float:
+    """Return the fraction of right answers over all positions."""
     bits, counts = examples(64, length, 10**6)
     return (model(bits).logits.argmax(-1) == counts).double().mean().item()
 
 
 def main() -> None:
-    """Train both, compare, take the sidecar away again."""
+    """Train both, compare them, and detach the sidecar."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="a model of the Hub or a folder; a small random Llama otherwise")
     parser.add_argument("--frozen", action="store_true", help="train the sidecar alone")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--save", help="folder for the sidecar")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
 
-    found = {}
+    accuracies = {}
     for name in ("bare", "with a sidecar"):
         print(name)
-        model = host(given.model)
-        model.requires_grad_(not given.frozen)
+        model = host(arguments.model)
+        model.requires_grad_(not arguments.frozen)
         if name != "bare":
             attach(model, head_for(model, state_dim=8))
         if any(each.requires_grad for each in model.parameters()):
-            trained(model, given.steps)
-        found[name] = right(model, TRAINED), right(model, LONGER)
+            train(model, arguments.steps)
+        accuracies[name] = accuracy(model, TRAINED), accuracy(model, LONGER)
     print(f"{'right, at length':16} {TRAINED:>8} {LONGER:>8}")
-    for name, (short, longer) in found.items():
+    for name, (short, longer) in accuracies.items():
         print(f"{name:16} {short:8.1%} {longer:8.1%}")
-    if given.save:
-        print(f"written: {save_sidecar(model, given.save)}")
+    if arguments.save:
+        print(f"written: {save_sidecar(model, arguments.save)}")
     detach(model)
 
 

@@ -1,9 +1,10 @@
-"""Compile a regular expression into a decoder: frozen, exact at every length, read through the decoder's tokenizer.
+"""Compile a regular expression into a frozen sidecar that is exact at every length, for a decoder's own tokens.
 
     python examples/frozen_regex_sidecar.py
 
-The expression says which texts do *not* end inside a quotation.  A small GPT-2 learns, from texts of some dozen tokens,
-to mark every token that does; only its projections and its last layer are trained.  Then texts a hundred times as long.
+The expression describes the texts that do *not* end inside a quotation.  A small GPT-2 learns from short texts to mark
+every token inside one; only the projections and the last layer are trained.  It is then judged on texts a hundred times
+as long.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ WORDS = ["the", "cat", "said", '"', ' "', '",', "so", "be", "it", "naïve", "\n"
 
 
 def text(words: int, seed: int) -> str:
-    """Words and quotation marks at random."""
+    """Return words and quotation marks at random."""
     return " ".join(random.Random(seed).choices(WORDS, k=words))
 
 
 def byte_pair_tokenizer() -> PreTrainedTokenizerFast:
-    """A byte-level tokenizer, as GPT-2's is, learned here from a few texts."""
+    """Return a byte-level tokenizer like GPT-2's, learned here from a few texts."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -40,23 +41,23 @@ def byte_pair_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def example(tokenizer: PreTrainedTokenizerFast, words: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens ``(1, T)``, and whether the text ends inside a quotation after each; Python's ``re`` is the judge."""
+    """Return tokens ``(1, T)`` and, by Python's ``re``, whether the text ends inside a quotation after each."""
     written = text(words, seed)
-    found = tokenizer(written, return_offsets_mapping=True, return_tensors="pt")
-    ends = found["offset_mapping"][0, :, 1].tolist()
-    if words > 100:  # `re` takes quadratic time over all prefixes; an odd number of marks says the same
+    encoded = tokenizer(written, return_offsets_mapping=True, return_tensors="pt")
+    ends = encoded["offset_mapping"][0, :, 1].tolist()
+    if words > 100:  # `re` takes quadratic time over all prefixes; an odd number of marks means the same
         marks = list(accumulate((letter == '"' for letter in written), initial=0))
         inside = [marks[end] % 2 for end in ends]
     else:
         inside = [int(re.fullmatch(OUTSIDE, written[:end]) is None) for end in ends]
-    return found["input_ids"], torch.tensor([inside])
+    return encoded["input_ids"], torch.tensor([inside])
 
 
 def main() -> None:
-    """Compile, attach, train, judge."""
+    """Compile, attach, train and judge."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=150)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
 
     tokenizer = byte_pair_tokenizer()
     quotation = compile_for_tokens(OUTSIDE, tokenizer)
@@ -76,13 +77,13 @@ def main() -> None:
     print("trained:", ", ".join(trained))
 
     optimiser = torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], 2e-2)
-    for step in range(given.steps):
+    for step in range(arguments.steps):
         tokens, labels = example(tokenizer, 30, step)
         loss = model(tokens, labels=labels).loss
         loss.backward()
         optimiser.step()
         optimiser.zero_grad()
-        if step % max(1, given.steps // 5) == 0:
+        if step % max(1, arguments.steps // 5) == 0:
             print(f"step {step:4}  loss {loss.item():.4f}")
 
     model.eval()
