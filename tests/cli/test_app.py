@@ -23,10 +23,10 @@ def invoke(*arguments):
 
 
 def test_demo_trains_compares_and_writes(tmp_path):
-    shown = invoke("demo", "--steps", "3", "--out", str(tmp_path), "--seeds", "2")
-    assert shown.exit_code == 0, shown.output
-    assert "Rational Transductor" in shown.output
-    assert "mean (min–max) of 2 seeds" in shown.output
+    result = invoke("demo", "--steps", "3", "--out", str(tmp_path), "--seeds", "2")
+    assert result.exit_code == 0, result.output
+    assert "Rational Transductor" in result.output
+    assert "mean (min–max) of 2 seeds" in result.output
     record = read_record(tmp_path / "record.json")
     assert record.settings["seeds"] == [0, 1]
     for model in record.measurements["models"].values():
@@ -35,11 +35,11 @@ def test_demo_trains_compares_and_writes(tmp_path):
             assert [point["step"] for point in run["training"]] == [3]
             assert len(run["by_position"]) == 500
     assert (tmp_path / "figure.png").read_bytes().startswith(PNG)
-    shown = invoke("info", str(tmp_path / "transductor"), "--config")
-    assert shown.exit_code == 0, shown.output
+    result = invoke("info", str(tmp_path / "transductor"), "--config")
+    assert result.exit_code == 0, result.output
     for words in ("26,277 parameters", "rational_head: orthogonal", "MᵀM = I", "64 multiply–adds a step", "yes"):
-        assert words in shown.output
-    assert '"kind": "TransductorConfig"' in shown.output
+        assert words in result.output
+    assert '"kind": "TransductorConfig"' in result.output
 
 
 def test_the_demo_is_matched_in_parameters():
@@ -63,9 +63,9 @@ def test_an_interrupted_demo_writes_nothing(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(transductor.studies, "run_demo", interrupted)
-    shown = invoke("demo", "--out", str(tmp_path / "out"))
-    assert shown.exit_code == 130
-    assert "nothing was written" in shown.output
+    result = invoke("demo", "--out", str(tmp_path / "out"))
+    assert result.exit_code == 130
+    assert "nothing was written" in result.output
     assert not (tmp_path / "out").exists()
 
 
@@ -75,11 +75,11 @@ def test_info_describes_every_head(tmp_path):
         RationalHead(DenseTransitions(vocab_size=3, state_dim=2)),
         RationalHead(StochasticTransitions(feature_dim=8, state_dim=2)),
     ]
-    shown = invoke("info", str(save(StackedTransductor(heads, config), tmp_path / "stack")))
-    assert "driven by 3 tokens" in shown.output
-    assert "driven by 8 features" in shown.output
-    assert "the family is unconstrained" in shown.output
-    assert "columns are distributions" in shown.output
+    result = invoke("info", str(save(StackedTransductor(heads, config), tmp_path / "stack")))
+    assert "driven by 3 tokens" in result.output
+    assert "driven by 8 features" in result.output
+    assert "the family is unconstrained" in result.output
+    assert "columns are distributions" in result.output
     assert "no rational head" in invoke("info", str(save(Transformer(config), tmp_path / "plain"))).output
     assert "the head itself" in invoke("info", str(save(heads[0], tmp_path / "head"))).output
 
@@ -92,27 +92,27 @@ def test_info_says_when_a_law_is_broken(tmp_path):
     head.transitions.signs[1, 0] = 0.5
     broken = [law for law in model_card(head).heads[0].laws if not law.holds]
     assert [law.witness for law in broken] == ["symbol 1"]
-    shown = invoke("info", str(save(head, tmp_path / "head")))
-    assert "NO, symbol 1" in shown.output
+    result = invoke("info", str(save(head, tmp_path / "head")))
+    assert "NO, symbol 1" in result.output
 
 
 @pytest.mark.parametrize("content", [None, "", "{}", '{"format": "transductor-checkpoint"}'])
 def test_info_refuses_what_is_no_checkpoint(tmp_path, content):
     if content is not None:
         (tmp_path / "config.json").write_text(content)
-    shown = invoke("info", str(tmp_path))
-    assert shown.exit_code == 1
-    assert "config.json" in shown.output
-    assert "Traceback" not in shown.output
+    result = invoke("info", str(tmp_path))
+    assert result.exit_code == 1
+    assert "config.json" in result.output
+    assert "Traceback" not in result.output
 
 
 def test_info_refuses_truncated_weights(tmp_path):
     folder = save(Transformer(BackboneConfig(vocab_size=2, width=8, attention_heads=2)), tmp_path / "model")
     weights = folder / json.loads((folder / "config.json").read_text())["weights"]
     weights.write_bytes(weights.read_bytes()[:50])
-    shown = invoke("info", str(folder))
-    assert shown.exit_code == 1
-    assert "truncated or altered" in shown.output
+    result = invoke("info", str(folder))
+    assert result.exit_code == 1
+    assert "truncated or altered" in result.output
 
 
 def test_bad_options_are_refused_before_anything_is_trained(tmp_path):
@@ -123,17 +123,17 @@ def test_bad_options_are_refused_before_anything_is_trained(tmp_path):
         (("demo", "--device", "abacus"), "cannot be used here"),
         (("dance",), "dance"),
     ):
-        shown = invoke(*arguments)
-        assert shown.exit_code == 2
-        assert words in shown.output
+        result = invoke(*arguments)
+        assert result.exit_code == 2
+        assert words in result.output
     assert "0.1.0" in invoke("--version").output
 
 
 def test_bench_scan_checks_times_and_writes(tmp_path):
-    shown = invoke("bench", "scan", "--quick", "--device", "cpu", "--output", str(tmp_path))
-    assert shown.exit_code == 0, shown.output
+    result = invoke("bench", "scan", "--quick", "--device", "cpu", "--output", str(tmp_path))
+    assert result.exit_code == 0, result.output
     for words in ("measured / floor", "Kogge–Stone", "peer / scan (auto)", "peak memory", "scan_cpu.json"):
-        assert words in shown.output
+        assert words in result.output
     record = read_record(tmp_path / "scan_cpu.json")
     assert record.settings["parts"] == ["lengths", "shapes"]
     assert record.environment["versions"]["torch"]
@@ -145,16 +145,16 @@ def test_bench_scan_refuses_to_time_what_is_wrong(tmp_path, monkeypatch):
 
     right = BACKENDS["chunked"].states
     monkeypatch.setitem(BACKENDS, "broken", Backend("broken", lambda problem: 1.001 * right(problem)))
-    shown = invoke("bench", "scan", "--quick", "--output", str(tmp_path / "out"))
-    assert shown.exit_code == 1
-    assert "broken is wrong at B=3" in shown.output
+    result = invoke("bench", "scan", "--quick", "--output", str(tmp_path / "out"))
+    assert result.exit_code == 1
+    assert "broken is wrong at B=3" in result.output
     assert not (tmp_path / "out").exists()
 
 
 def test_bench_model_compares_two_models(tmp_path):
-    shown = invoke("bench", "model", "--quick", "--device", "cpu", "--output", str(tmp_path))
-    assert shown.exit_code == 0, shown.output
-    assert "the head adds" in shown.output
+    result = invoke("bench", "model", "--quick", "--device", "cpu", "--output", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    assert "the head adds" in result.output
     assert list(read_record(tmp_path / "model_training_cpu.json").measurements["models"]) == list(MODELS)
     assert len(read_record(tmp_path / "model_decoding_cpu.json").measurements["cells"]) == 2
 
@@ -166,9 +166,9 @@ def test_an_interrupted_model_benchmark_writes_nothing(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(transductor.bench, "run_model_cost", interrupted)
-    shown = invoke("bench", "model", "--quick", "--output", str(tmp_path / "out"))
-    assert shown.exit_code == 130
-    assert "nothing was written" in shown.output
+    result = invoke("bench", "model", "--quick", "--output", str(tmp_path / "out"))
+    assert result.exit_code == 130
+    assert "nothing was written" in result.output
     assert not (tmp_path / "out").exists()
 
 
@@ -177,16 +177,16 @@ def test_an_interrupted_scan_benchmark_keeps_what_it_measured(tmp_path, monkeypa
 
     cell, seen = latency._Run.cell, []
 
-    def interrupted(self, case, *given):
+    def interrupted(self, case, *arguments):
         seen.append(case)
         if len(seen) == 2:
             raise KeyboardInterrupt
-        return cell(self, case, *given)
+        return cell(self, case, *arguments)
 
     monkeypatch.setattr(latency._Run, "cell", interrupted)
-    shown = invoke("bench", "scan", "--quick", "--only", "lengths", "--device", "cpu", "--output", str(tmp_path))
-    assert shown.exit_code == 130
-    assert "what was measured is in" in shown.output
+    result = invoke("bench", "scan", "--quick", "--only", "lengths", "--device", "cpu", "--output", str(tmp_path))
+    assert result.exit_code == 130
+    assert "what was measured is in" in result.output
     assert len(read_record(tmp_path / "scan_cpu.json").measurements["lengths"]) == 1
 
 
@@ -197,9 +197,9 @@ def test_bench_options_are_refused_by_name():
         (("bench", "scan", "--device", "abacus"), "auto, cpu or cuda"),
         (("bench", "model", "--device", "abacus"), "auto, cpu or cuda"),
     ):
-        shown = invoke(*arguments)
-        assert shown.exit_code == 2
-        assert words in shown.output
+        result = invoke(*arguments)
+        assert result.exit_code == 2
+        assert words in result.output
 
 
 def test_help_of_the_benchmarks_is_quick():
@@ -213,9 +213,9 @@ except SystemExit:
     pass
 assert not {"torch", "numpy", "matplotlib"} & set(sys.modules)
 """
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     for option in ("--device", "--quick", "--output", "--only"):
-        assert option in shown
+        assert option in result
 
 
 @pytest.mark.slow

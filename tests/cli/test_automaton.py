@@ -20,10 +20,10 @@ def invoke(*arguments):
 
 
 def test_show_weighs_words_and_says_what_is_known():
-    shown = invoke("show", "counter:3", "0110", "1")
-    assert shown.exit_code == 0, shown.output
+    result = invoke("show", "counter:3", "0110", "1")
+    assert result.exit_code == 0, result.output
     for words in ("3 states, 2 letters, rational", "rank of the Hankel matrix: 3 (exact)", "'0110': 2", "1 → 2"):
-        assert words in shown.output
+        assert words in result.output
     assert "not star-free" in invoke("show", "regex:(aa)*").output
     assert "star-free" in invoke("show", "regex:(ab)*", "abab").output
     assert "the empty language" in invoke("show", "regex:a(?!)").output
@@ -32,24 +32,24 @@ def test_show_weighs_words_and_says_what_is_known():
 
 
 def test_list_names_every_machine():
-    shown = invoke("list").output
+    result = invoke("list").output
     for name in ("parity", "tomita:7", "alternating:5"):
-        assert name in shown
+        assert name in result
 
 
 @pytest.mark.parametrize("suffix", ["json", "att", "dot", "jff"])
 def test_convert_and_back(tmp_path, suffix):
     path = tmp_path / f"machine.{suffix}"
     source = ("regex:(ab|b)*a", "-a", "ab")
-    shown = invoke("convert", source[0], path, *source[1:])
-    assert shown.exit_code == 0, shown.output
-    found = read(path, **({"weights": "boolean"} if suffix == "att" else {}))
-    assert found == automaton_from(source[0], "ab").with_alphabet(found.alphabet)
+    result = invoke("convert", source[0], path, *source[1:])
+    assert result.exit_code == 0, result.output
+    written = read(path, **({"weights": "boolean"} if suffix == "att" else {}))
+    assert written == automaton_from(source[0], "ab").with_alphabet(written.alphabet)
 
 
 def test_minimise_prints_or_writes(tmp_path):
-    shown = invoke("minimise", "a_n_b_n", "-o", tmp_path / "small.json")
-    assert "7 states before, 5 after (exact)" in shown.output
+    result = invoke("minimise", "a_n_b_n", "-o", tmp_path / "small.json")
+    assert "7 states before, 5 after (exact)" in result.output
     assert read(tmp_path / "small.json") == machine("a_n_b_n").automaton
     assert "tolerance" in invoke("minimise", "rotation:7").output
 
@@ -67,18 +67,18 @@ def test_learn_from_a_file_of_strings(tmp_path):
     true = random_probabilistic(2, "ab", 0)
     sample = tmp_path / "sample.txt"
     sample.write_text("\n".join("".join(word) for word in sampled(true, 3000, 1)))
-    shown = invoke("learn", sample, "--rank", 2, "-o", tmp_path / "learned.json")
-    assert shown.exit_code == 0, shown.output
-    assert "3,000 strings; rank 2" in shown.output
-    found = read(tmp_path / "learned.json")
-    assert max(abs(found(word) - true(word)) for word in ("", "a", "b", "ab", "ba")) < 0.05
+    result = invoke("learn", sample, "--rank", 2, "-o", tmp_path / "learned.json")
+    assert result.exit_code == 0, result.output
+    assert "3,000 strings; rank 2" in result.output
+    learned = read(tmp_path / "learned.json")
+    assert max(abs(learned(word) - true(word)) for word in ("", "a", "b", "ab", "ba")) < 0.05
 
 
 def test_decompose_reports_and_verifies(tmp_path):
-    shown = invoke("decompose", "symmetric:3", "--picture", tmp_path / "levels.png")
-    assert shown.exit_code == 0, shown.output
+    result = invoke("decompose", "symmetric:3", "--picture", tmp_path / "levels.png")
+    assert result.exit_code == 0, result.output
     for words in ("S3", "holds"):
-        assert words in shown.output
+        assert words in result.output
     assert (tmp_path / "levels.png").stat().st_size > 1000
 
 
@@ -101,18 +101,18 @@ def test_draw(tmp_path):
     ],
 )
 def test_a_wrong_line_is_answered_in_one_line(words, arguments):
-    shown = invoke(*arguments)
-    assert words in shown.output
-    assert "Traceback" not in shown.output
-    assert shown.exit_code == (0 if arguments == ("--help",) else 2)
+    result = invoke(*arguments)
+    assert words in result.output
+    assert "Traceback" not in result.output
+    assert result.exit_code == (0 if arguments == ("--help",) else 2)
 
 
 def test_a_malformed_file_is_refused_with_its_line(tmp_path):
     path = tmp_path / "broken.att"
     path.write_text("0 1 a\n1 zwei b\n")
-    shown = invoke("show", path)
-    assert shown.exit_code == 2
-    assert "broken.att:2:" in shown.output
+    result = invoke("show", path)
+    assert result.exit_code == 2
+    assert "broken.att:2:" in result.output
 
 
 def test_languages_of_finite_machines():

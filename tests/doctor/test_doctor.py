@@ -37,10 +37,10 @@ def few(monkeypatch):
 
 def test_everything_is_right_here(tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "0")
-    shown = invoke("--json", tmp_path / "doctor.json")
-    assert shown.exit_code == 0, shown.output
-    assert "✓ everything that can run here is right" in shown.output
-    assert re.search(rf"✓ torch +│ {re.escape(torch.__version__.split('+')[0])}", shown.output)
+    result = invoke("--json", tmp_path / "doctor.json")
+    assert result.exit_code == 0, result.output
+    assert "✓ everything that can run here is right" in result.output
+    assert re.search(rf"✓ torch +│ {re.escape(torch.__version__.split('+')[0])}", result.output)
     record = read_record(tmp_path / "doctor.json")
     checks = record.measurements["checks"]
     subjects = {check["subject"] for check in checks if check["device"] == "cpu"}
@@ -108,11 +108,11 @@ def test_a_wrong_backend_is_named(few, backend, change, named, monkeypatch, tmp_
     right = BACKENDS[backend]
     exact = self_check.outcome
 
-    def outcome(given, name, dtype):
+    def outcome(operands, name, dtype):
         """The judge is not touched, even where the loop is the one that is wrong."""
         with monkeypatch.context() as untouched:
             untouched.setitem(BACKENDS, backend, right)
-            return exact(given, name, dtype)
+            return exact(operands, name, dtype)
 
     monkeypatch.setattr(self_check, "outcome", outcome)
 
@@ -120,9 +120,9 @@ def test_a_wrong_backend_is_named(few, backend, change, named, monkeypatch, tmp_
         return change(right.states(problem)) if problem.time else right.states(problem)
 
     monkeypatch.setitem(BACKENDS, backend, replace(right, states=states))
-    shown = invoke("--json", tmp_path / "doctor.json")
-    assert shown.exit_code == 1, shown.output
-    lines = [line for line in shown.output.splitlines() if line.startswith("✗")]
+    result = invoke("--json", tmp_path / "doctor.json")
+    assert result.exit_code == 1, result.output
+    lines = [line for line in result.output.splitlines() if line.startswith("✗")]
     assert [line for line in lines if line.startswith(f"✗ {backend} on cpu is wrong at {FEW[0]}: {named}")], lines
     others = set(HERE) - {backend}
     assert not [line for line in lines if line.split()[1] in others], lines
@@ -144,10 +144,10 @@ def test_a_wrong_gradient_of_one_operand_is_named(few, monkeypatch):
         return to_matrices, to_bias, 1.01 * to_initial
 
     monkeypatch.setattr(cpu, "backward", wrong)
-    shown = invoke()
-    assert shown.exit_code == 1
-    assert f"✗ numba on cpu is wrong at {FEW[0]}: gradient of initial_state off by 1.0e-02" in shown.output
-    assert "report it with the file of --json" in shown.output
+    result = invoke()
+    assert result.exit_code == 1
+    assert f"✗ numba on cpu is wrong at {FEW[0]}: gradient of initial_state off by 1.0e-02" in result.output
+    assert "report it with the file of --json" in result.output
 
 
 @pytest.mark.parametrize(
@@ -158,18 +158,18 @@ def test_what_is_not_a_scan_is_named_too(few, place, name, subject, monkeypatch)
     right = getattr(self_check, place)
 
     def wrong(*arguments, **options):
-        found = right(*arguments, **options)
+        value = right(*arguments, **options)
         if place == "cayley_rotation":
-            return found * 1.01
+            return value * 1.01
         with torch.no_grad():
-            found.backbone.readout.bias.add_(1e-3)
-        return found
+            value.backbone.readout.bias.add_(1e-3)
+        return value
 
     monkeypatch.setattr(self_check, place, wrong)
-    shown = invoke()
-    assert shown.exit_code == 1
-    assert f"✗ {subject} on cpu is wrong at " in shown.output
-    assert f"{name} off by" in shown.output
+    result = invoke()
+    assert result.exit_code == 1
+    assert f"✗ {subject} on cpu is wrong at " in result.output
+    assert f"{name} off by" in result.output
 
 
 @pytest.mark.parametrize("part", ["state", "terms"])
@@ -184,9 +184,9 @@ def test_a_wrong_decoded_token_is_named(few, part, monkeypatch):
 
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setattr(self_check.TokenDecoder, "__call__", wrong)
-    shown = invoke()
-    assert shown.exit_code == 1
-    assert f"✗ decoded token on cpu is wrong at d=2: {part} off by 1.0e-02" in shown.output
+    result = invoke()
+    assert result.exit_code == 1
+    assert f"✗ decoded token on cpu is wrong at d=2: {part} off by 1.0e-02" in result.output
 
 
 def test_a_stream_that_is_not_the_parallel_pass_is_named(few, monkeypatch):
@@ -194,11 +194,11 @@ def test_a_stream_that_is_not_the_parallel_pass_is_named(few, monkeypatch):
     monkeypatch.setattr(
         self_check.RationalTransductor,
         "advance",
-        lambda *given, **options: (right(*given, **options)[0] + 0.01, right(*given, **options)[1]),
+        lambda *arguments, **options: (right(*arguments, **options)[0] + 0.01, right(*arguments, **options)[1]),
     )
-    shown = invoke()
-    assert shown.exit_code == 1
-    assert "✗ decoding on cpu is wrong at 33 tokens, 1 at a time: logits off by" in shown.output
+    result = invoke()
+    assert result.exit_code == 1
+    assert "✗ decoding on cpu is wrong at 33 tokens, 1 at a time: logits off by" in result.output
 
 
 def test_a_known_cause_comes_with_its_remedy(few, monkeypatch):
@@ -207,10 +207,10 @@ def test_a_known_cause_comes_with_its_remedy(few, monkeypatch):
 
     states = {"states": lambda problem: broken(problem) if problem.time else problem.initial}
     monkeypatch.setitem(BACKENDS, "chunked", replace(BACKENDS["chunked"], **states))
-    shown = invoke()
-    assert shown.exit_code == 1
-    assert "install gcc" in shown.output
-    assert "report it" not in shown.output
+    result = invoke()
+    assert result.exit_code == 1
+    assert "install gcc" in result.output
+    assert "report it" not in result.output
 
 
 def test_missing_packages_are_no_fault(few, monkeypatch):
@@ -223,12 +223,12 @@ def test_missing_packages_are_no_fault(few, monkeypatch):
 
     monkeypatch.setattr(installation.metadata, "version", version)
     monkeypatch.setattr(cpu, "_FOUND", False)
-    shown = invoke()
-    assert shown.exit_code == 0, shown.output
-    assert "– numba" in shown.output
-    assert "pip install 'transductor[cpu]'" in shown.output
-    assert "! numba is missing: pip install 'transductor[cpu]'. On a CPU the scan runs in plain torch" in shown.output
-    assert "pip install 'transductor[exact]'" in shown.output
+    result = invoke()
+    assert result.exit_code == 0, result.output
+    assert "– numba" in result.output
+    assert "pip install 'transductor[cpu]'" in result.output
+    assert "! numba is missing: pip install 'transductor[cpu]'. On a CPU the scan runs in plain torch" in result.output
+    assert "pip install 'transductor[exact]'" in result.output
 
 
 def test_what_is_too_old_is_said(few, monkeypatch):
@@ -238,11 +238,11 @@ def test_what_is_too_old_is_said(few, monkeypatch):
         Package("triton", "3.10", "gpu", "3.6"),
     ]
     monkeypatch.setattr(installation, "packages", lambda: old)
-    shown = invoke()
-    assert shown.exit_code == 0
-    assert "! torch 2.9.1+cpu is older than 2.11: pip install -U torch" in shown.output
-    assert "! rich is missing: pip install rich" in shown.output
-    assert "✓ triton" in shown.output
+    result = invoke()
+    assert result.exit_code == 0
+    assert "! torch 2.9.1+cpu is older than 2.11: pip install -U torch" in result.output
+    assert "! rich is missing: pip install rich" in result.output
+    assert "✓ triton" in result.output
 
 
 def test_run_from_a_folder_of_sources_it_reads_the_project_file(monkeypatch):
@@ -250,23 +250,23 @@ def test_run_from_a_folder_of_sources_it_reads_the_project_file(monkeypatch):
         raise installation.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(installation.metadata, "requires", absent)
-    found = {package.name: package for package in installation.packages()}
-    assert found["torch"].extra == ""
-    assert found["numba"].extra == "cpu"
-    assert found["onnxruntime"].extra == "onnx"
-    assert "pytest" not in found
+    required = {package.name: package for package in installation.packages()}
+    assert required["torch"].extra == ""
+    assert required["numba"].extra == "cpu"
+    assert required["onnxruntime"].extra == "onnx"
+    assert "pytest" not in required
 
 
 def test_torch_that_cannot_be_imported_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    shown = invoke()
-    assert shown.exit_code == 1
-    assert "error: torch cannot be imported" in shown.output
+    result = invoke()
+    assert result.exit_code == 1
+    assert "error: torch cannot be imported" in result.output
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
 def test_compiled_too(few):
-    shown = invoke("--compile")
-    assert shown.exit_code == 0, shown.output
-    assert "✓ torch.compile" in shown.output
+    result = invoke("--compile")
+    assert result.exit_code == 0, result.output
+    assert "✓ torch.compile" in result.output

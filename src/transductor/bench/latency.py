@@ -151,7 +151,7 @@ def run_latency(
 
 
 class _Run:
-    """The state of the timing: who must not be timed, how quick each contender was, how much time each has used."""
+    """What a run knows of its contenders: which must not be timed, how quick each was, how much time each has used."""
 
     def __init__(self, study: LatencyStudy, device: str, reasons: dict[str, str]) -> None:
         self.study, self.device, self.reasons = study, device, reasons

@@ -83,14 +83,14 @@ def show(
     """Print states and arcs, the weights of words, and what is known of the series or language."""
     with refusals():
         machine = automaton_of(source, alphabet, weights)
-        shown = console(highlight=False)
+        terminal = console(highlight=False)
         if machine.dim <= 60:
-            shown.print(_table(machine))
+            terminal.print(_table(machine))
         else:
-            shown.print(f"{machine.dim} states, {len(machine.alphabet)} letters, {machine.weights.name} weights")
-        shown.print(_facts(machine))
+            terminal.print(f"{machine.dim} states, {len(machine.alphabet)} letters, {machine.weights.name} weights")
+        terminal.print(_facts(machine))
         for word in words or ():
-            shown.print(f"{word!r}: {machine(_letters(machine, word))}")
+            terminal.print(f"{word!r}: {machine(_letters(machine, word))}")
 
 
 def _letters(machine: WeightedAutomaton, word: str) -> list[Any]:

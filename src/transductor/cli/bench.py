@@ -88,6 +88,6 @@ def _folder(output: Path | None, quick: bool) -> Path:
 @contextmanager
 def _stages() -> Iterator[Callable[[str, int, int], None]]:
     """Show a progress bar and yield the function that moves it."""
-    with progress("bar", "count", "elapsed", "{task.description}", console=console(_WIDTH_IN_A_FILE)) as shown:
-        bar = shown.add_task("", total=None)
-        yield lambda description, done, total: shown.update(bar, description=description, completed=done, total=total)
+    with progress("bar", "count", "elapsed", "{task.description}", console=console(_WIDTH_IN_A_FILE)) as bars:
+        bar = bars.add_task("", total=None)
+        yield lambda description, done, total: bars.update(bar, description=description, completed=done, total=total)

@@ -34,16 +34,16 @@ def demo(
     accuracy = "accuracy {task.fields[accuracy]:6.1%}"
     with (
         interruptions(lambda: "interrupted; nothing was written"),
-        progress("{task.description}", "bar", "count", accuracy, "remaining") as shown,
+        progress("{task.description}", "bar", "count", accuracy, "remaining") as bars,
     ):
-        bars: dict[tuple[str, int], int] = {}
+        bar_of: dict[tuple[str, int], int] = {}
 
         def on_step(model: str, run_seed: int, point: TrainingPoint) -> None:
-            bar = bars.get((model, run_seed))
+            bar = bar_of.get((model, run_seed))
             if bar is None:
                 title = f"{LABELS[model]:<20}" + (f" seed {run_seed}" if seeds > 1 else "")
-                bar = bars[model, run_seed] = shown.add_task(title, total=steps, accuracy=0.0)
-            shown.update(bar, completed=point.step, accuracy=point.accuracy)  # type: ignore[arg-type]
+                bar = bar_of[model, run_seed] = bars.add_task(title, total=steps, accuracy=0.0)
+            bars.update(bar, completed=point.step, accuracy=point.accuracy)  # type: ignore[arg-type]
 
         record, models = run_demo(study, on_step, device)
     console().print(demo_table(record))

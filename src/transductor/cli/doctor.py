@@ -45,25 +45,25 @@ def doctor(
     from transductor.doctor.self_check import run_self_check
     from transductor.results import Record
 
-    shown = console(160)
+    terminal = console(160)
     installed, hardware, backends = packages(), processors(), scans()
-    shown.print(_packages(installed))
-    shown.print(_processors(hardware, backends))
+    terminal.print(_packages(installed))
+    terminal.print(_processors(hardware, backends))
     seed = time.time_ns() % (1 << 31) if seed is None else seed
     begin = time.perf_counter()
-    with interruptions(lambda: "interrupted"), shown.status("checking") as status:
+    with interruptions(lambda: "interrupted"), terminal.status("checking") as status:
         checks = run_self_check(
             devices(),
             compiled=compiled,
             seed=seed,
             on_check=lambda name, done, total: status.update(f"checking {name} ({done + 1} of {total})"),
         )
-    shown.print(_verdicts(checks))
+    terminal.print(_verdicts(checks))
     for line in advice(installed, backends):
-        shown.print(f"! {line}", highlight=False, markup=False, soft_wrap=True)
+        terminal.print(f"! {line}", highlight=False, markup=False, soft_wrap=True)
     faults = [check for check in checks if check.fault]
     for line in _explained(faults):
-        shown.print(line, highlight=False, markup=False, soft_wrap=True, style="bold red")
+        terminal.print(line, highlight=False, markup=False, soft_wrap=True, style="bold red")
     if json is not None:
         measurements = {
             "packages": [asdict(package) for package in installed],
@@ -78,7 +78,7 @@ def doctor(
     if faults:
         raise typer.Exit(1)
     took = time.perf_counter() - begin
-    shown.print(f"✓ everything that can run here is right ({len(checks)} checks, {took:.0f} s)", highlight=False)
+    terminal.print(f"✓ everything that can run here is right ({len(checks)} checks, {took:.0f} s)", highlight=False)
 
 
 def _packages(installed: Sequence[Package]) -> Table:

@@ -46,7 +46,7 @@ def reproduce(
     from transductor.studies.running import DamagedRecordWarning
     from transductor.training import TrainingError
 
-    shown = console()
+    terminal = console()
     with refusals(TrainingError, BrokenExecutor), warnings.catch_warnings():
         device = chosen_device(device)
         chosen = _studies(studies, seeds, quick)
@@ -55,17 +55,17 @@ def reproduce(
             warnings.simplefilter("always")
             left, done = pending(chosen, output, together=device != "cpu")
         for warning in damaged:
-            shown.print(f"warning: {warning.message}", soft_wrap=True, markup=False)
+            terminal.print(f"warning: {warning.message}", soft_wrap=True, markup=False)
         # These damaged records were named above; those of unfinished runs are still to come.
         warnings.filterwarnings("ignore", message=".*the run is done again", category=DamagedRecordWarning)
-        shown.print(
+        terminal.print(
             f"{done} runs are there already, {sum(len(job.seeds) for job in left)} are to be done", highlight=False
         )
         # The name takes what is left of the line, so that a long one does not hide the times.
         name = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
         columns = BarColumn(20), "count", "elapsed", "remaining", name
         advice = f"interrupted; what was done is in {output}, and the same command goes on from there"
-        with interruptions(lambda: advice), progress(*columns, console=shown, expand=True) as bars:
+        with interruptions(lambda: advice), progress(*columns, console=terminal, expand=True) as bars:
             bar = bars.add_task("", total=len(left))
 
             def on_job(job: Job, count: int, total: int) -> None:

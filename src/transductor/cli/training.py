@@ -152,15 +152,15 @@ def _run(trainer: Any, folder: Path, checkpoint_every: int, tensorboard: bool) -
         return f"interrupted at step {trainer.step:,}; the same command goes on from the last written state"
 
     try:
-        with interruptions(where), progress(*columns, disable=not trainer.leads) as shown:
-            bar = shown.add_task(
+        with interruptions(where), progress(*columns, disable=not trainer.leads) as bars:
+            bar = bars.add_task(
                 "", total=trainer.settings.steps, completed=trainer.step, loss=0.0, accuracy=0.0, rate=0.0
             )
             began = time.perf_counter()
 
             def on_step(point: Any) -> None:
                 rate = trainer.tokens_read / (time.perf_counter() - began)
-                shown.update(bar, completed=point.step, loss=point.loss, accuracy=point.accuracy, rate=rate)
+                bars.update(bar, completed=point.step, loss=point.loss, accuracy=point.accuracy, rate=rate)
                 if writer is not None:
                     writer.add_scalar("loss", point.loss, point.step)
                     writer.add_scalar("accuracy", point.accuracy, point.step)

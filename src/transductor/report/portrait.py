@@ -154,20 +154,20 @@ def _leak(axes: Axes, portrait: Portrait) -> None:
     if not any(worst.values()):
         _nothing(axes, "0 for every letter:\nthe matrices are the machine")
         return
-    shown = sorted(sorted(known, key=lambda letter: -worst[letter])[:_MOST_BARS])
-    places = range(len(shown))
-    axes.bar(places, [worst[letter] for letter in shown], color="#9db8e0", width=0.7, label="worst state")
-    axes.bar(places, [mean[letter] for letter in shown], color="#1f5fbf", width=0.4, label="mean")
+    drawn = sorted(sorted(known, key=lambda letter: -worst[letter])[:_MOST_BARS])
+    places = range(len(drawn))
+    axes.bar(places, [worst[letter] for letter in drawn], color="#9db8e0", width=0.7, label="worst state")
+    axes.bar(places, [mean[letter] for letter in drawn], color="#1f5fbf", width=0.4, label="mean")
     axes.axhline(portrait.drift.limit, color="#d1495b", lw=1.5, ls="--", label="half-way to another state")
     axes.set_yscale("log")
     least = min(value for value in (*worst.values(), *mean.values()) if value)
     floor, most = least / 4, max(portrait.drift.limit, *worst.values())
     axes.set_ylim(floor, most * (most / floor) ** 0.6)  # room for the legend
-    every = max(1, math.ceil(len(shown) / 12))
-    axes.set_xticks([*places][::every], [short([portrait.letters[letter]]) for letter in shown][::every])
-    axes.set_xlabel("letter" if len(shown) == len(known) else f"letter: the worst {len(shown)} of {len(known)}")
+    every = max(1, math.ceil(len(drawn) / 12))
+    axes.set_xticks([*places][::every], [short([portrait.letters[letter]]) for letter in drawn][::every])
+    axes.set_xlabel("letter" if len(drawn) == len(known) else f"letter: the worst {len(drawn)} of {len(known)}")
     axes.set_ylabel("distance, typical state = 1")
-    axes.set_xlim(-0.9, len(shown) - 0.1)
+    axes.set_xlim(-0.9, len(drawn) - 0.1)
     axes.legend(frameon=False, loc="upper left").set_in_layout(False)
 
 

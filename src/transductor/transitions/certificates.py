@@ -11,7 +11,7 @@ from transductor.transitions.base import TransitionFamily
 
 
 def certify_laws(family: TransitionFamily, matrices: Tensor | None = None) -> tuple[Certificate, ...]:
-    """Measure every law of a family on its table, or on the given ``(N, D, D)`` matrices."""
+    """Measure every law of a family on its table, or on ``matrices`` of shape ``(N, D, D)``."""
     matrices = (family.table() if matrices is None else matrices).detach()
     if matrices.dtype not in LAW_TOLERANCE or matrices.ndim != 3 or matrices.shape[0] == 0:
         raise ValueError(

@@ -234,7 +234,7 @@ class AffineRow(Law):
 @final
 @dataclass(frozen=True)
 class SpanRank(Law):
-    """All matrices lie in a space of the given dimension."""
+    """All matrices lie in a space of this dimension."""
 
     words = "the table spans at most {dimension} dimensions"
     dimension: int
