@@ -80,44 +80,52 @@ class HostClock(Stopwatch):
         return time.perf_counter() - begin
 
 
-class HostBurst(Stopwatch):
+class _Bursts(Stopwatch):
+    """A clock around several rounds of all calls, as many as a sample lasts."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self._calls, self._rounds = calls, 1
+        self._rounds = max(1, min(50, round(_SAMPLE_SECONDS / max(self._seconds(), 1e-7))))
+
+    @abstractmethod
+    def _seconds(self) -> float:
+        """Return the seconds of all rounds."""
+
+    def sample(self) -> float:
+        """Return the seconds per call."""
+        return self._seconds() / (self._rounds * len(self._calls))
+
+
+class HostBurst(_Bursts):
     """The host's clock around a burst of asynchronous calls, for libraries with streams of their own."""
 
     timed = "burst"
 
     def __init__(self, calls: Sequence[Call], wait: Callable[[Any], object]) -> None:
-        self._calls, self._wait = calls, wait
+        self._wait = wait
         for call in calls:
             wait(call())
-        self._rounds = 1
-        self._rounds = _rounds_for(self.sample() * len(calls))
+        super().__init__(calls)
 
-    def sample(self) -> float:
-        """Return the seconds per call."""
+    def _seconds(self) -> float:
         begin = time.perf_counter()
         for _ in range(self._rounds):
             results = [call() for call in self._calls]
         for result in results:
             self._wait(result)
-        return (time.perf_counter() - begin) / (self._rounds * len(self._calls))
+        return time.perf_counter() - begin
 
 
-class Events(Stopwatch):
+class Events(_Bursts):
     """Device events around eager calls; includes the time in which the device waits for the host."""
 
     timed = "events"
-
-    def __init__(self, calls: Sequence[Call]) -> None:
-        self._calls = calls
-        self._rounds = 1
-        self._rounds = _rounds_for(self.sample() * len(calls))
 
     def _burst(self) -> None:
         for call in self._calls:
             call()
 
-    def sample(self) -> float:
-        """Return the seconds per call."""
+    def _seconds(self) -> float:
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize()
         begin.record()
@@ -125,7 +133,7 @@ class Events(Stopwatch):
             self._burst()
         end.record()
         end.synchronize()
-        return float(begin.elapsed_time(end)) / 1e3 / (self._rounds * len(self._calls))
+        return float(begin.elapsed_time(end)) / 1e3
 
 
 class Replays(Events):
@@ -145,10 +153,6 @@ class Replays(Events):
 def spread(samples: Sequence[float]) -> dict[str, float]:
     """Return median, minimum and maximum under the names they have in a record."""
     return {"seconds": median(samples), "min": min(samples), "max": max(samples)}
-
-
-def _rounds_for(seconds: float) -> int:
-    return max(1, min(50, round(_SAMPLE_SECONDS / max(seconds, 1e-7))))
 
 
 def _warmed_up(calls: Sequence[Call]) -> torch.cuda.Stream:

@@ -39,7 +39,7 @@ def doctor(
     """Check this installation: versions, devices, and every kernel, forward and backward, against float64."""
     try:
         import torch  # noqa: F401
-    except Exception as error:  # a build that does not fit the machine fails in many ways
+    except Exception as error:  # a build that does not fit this computer fails in many ways
         raise refusal(f"torch cannot be imported: {error}", status=1) from None
     from transductor.doctor.installation import advice, devices, packages, processors, scans
     from transductor.doctor.self_check import run_self_check
@@ -101,11 +101,10 @@ def _packages(installed: Sequence[Package]) -> Table:
 
 
 def _processors(hardware: Sequence[dict[str, Any]], backends: Sequence[dict[str, Any]]) -> Table:
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table(title="Devices, and the backends of the scan", title_justify="left")
-    for column in ("device", "", ""):
-        table.add_column(column, overflow="fold")
+    columns = (Column(name, overflow="fold") for name in ("device", "", ""))
+    table = Table(*columns, title="Devices, and the backends of the scan", title_justify="left")
     for processor in hardware:
         table.add_row(processor["device"], processor["name"], processor["details"])
         for backend in backends:

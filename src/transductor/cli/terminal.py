@@ -27,28 +27,16 @@ def console(width_in_a_file: int | None = None, **options: Any) -> Console:
 
 def progress(*columns: str | ProgressColumn, **options: Any) -> Progress:
     """Return progress bars with these columns: bar, count, elapsed, remaining, a column of rich, or a text."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress as rich
 
-    kinds = {
-        "bar": BarColumn,
-        "count": MofNCompleteColumn,
-        "elapsed": TimeElapsedColumn,
-        "remaining": TimeRemainingColumn,
+    named: dict[str, Callable[[], ProgressColumn]] = {
+        "bar": rich.BarColumn,
+        "count": rich.MofNCompleteColumn,
+        "elapsed": rich.TimeElapsedColumn,
+        "remaining": rich.TimeRemainingColumn,
     }
-
-    def column(kind: str | ProgressColumn) -> ProgressColumn:
-        if not isinstance(kind, str):
-            return kind
-        return kinds[kind]() if kind in kinds else TextColumn(kind)
-
-    return Progress(*map(column, columns), **options)
+    # A string that is no name of a column is the text of one; rich makes that column itself.
+    return rich.Progress(*(named[column]() if column in named else column for column in columns), **options)
 
 
 def print_written(*paths: Path) -> None:

@@ -110,10 +110,8 @@ def spread(values: list[float]) -> str:
 def smoothed(values: Sequence[float], width: int) -> list[float]:
     """Return a centred moving mean, over fewer values at the ends; nothing is shifted."""
     half = width // 2
-    return [
-        sum(values[max(0, i - half) : i + half + 1]) / len(values[max(0, i - half) : i + half + 1])
-        for i in range(len(values))
-    ]
+    windows = (values[max(0, i - half) : i + half + 1] for i in range(len(values)))
+    return [sum(window) / len(window) for window in windows]
 
 
 def save_figure(figure: Figure, path: str | Path) -> Path:

@@ -84,10 +84,8 @@ class TransitionFamily(nn.Module, ABC):
         check_positive("state_dim", state_dim)
         if (vocab_size is None) == (feature_dim is None):
             raise ValueError("give exactly one of vocab_size (driven by tokens) and feature_dim (driven by features)")
-        if vocab_size is not None:
-            check_positive("vocab_size", vocab_size)
-        if feature_dim is not None:
-            check_positive("feature_dim", feature_dim)
+        name, size = ("vocab_size", vocab_size) if feature_dim is None else ("feature_dim", feature_dim)
+        check_positive(name, size)
         self.state_dim, self.vocab_size, self.feature_dim = state_dim, vocab_size, feature_dim
 
     @abstractmethod

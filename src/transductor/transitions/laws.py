@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -81,11 +82,7 @@ class Determinant(Law):
 
     def of_direct_sum(self, others: Sequence[Law]) -> Law | None:
         """Multiply the determinants."""
-        sign = self.sign
-        for other in others:
-            assert isinstance(other, Determinant)
-            sign *= other.sign
-        return Determinant(sign)
+        return Determinant(math.prod(law.sign for law in (self, *others) if isinstance(law, Determinant)))
 
 
 @final
