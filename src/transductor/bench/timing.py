@@ -81,7 +81,7 @@ class HostClock(Stopwatch):
 
 
 class _Bursts(Stopwatch):
-    """A clock around several rounds of all calls, as many as a sample lasts."""
+    """A clock around several rounds of all calls, as many as fill a sample."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self._calls, self._rounds = calls, 1

@@ -1,4 +1,4 @@
-"""The command line, one file per group of commands: parse, call, print."""
+"""The command line: one file for each group of commands, which read options, call the library and print."""
 
 from transductor.cli.app import app, main
 

@@ -1,4 +1,4 @@
-"""``transductor bench``: speed and memory on this machine, beside the peers."""
+"""``transductor bench``: speed and memory on this computer, beside the peers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from transductor.cli.terminal import console, interruptions, print_written, prog
 if TYPE_CHECKING:
     from transductor.results import Record
 
-bench = typer.Typer(help="Measure speed and memory on this machine, beside the peers.", no_args_is_help=True)
+bench = typer.Typer(help="Measure speed and memory on this computer, beside the peers.", no_args_is_help=True)
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Output = Annotated[Path | None, typer.Option(help="Folder for record and figure (--quick: runs/bench).")]

@@ -28,7 +28,7 @@ def reproduce(
         bool, typer.Option("--quick", help="One seed, everything short: minutes, a check that everything runs.")
     ] = False,
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 for as many as there are cores.")] = 0,
-    backend: Annotated[str, typer.Option(help="loky (this machine), dask or ray.")] = "loky",
+    backend: Annotated[str, typer.Option(help="loky (this computer), dask or ray.")] = "loky",
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "cpu",
     output: Annotated[
         Path, typer.Option(help="Folder for the records; what is there already is not done again.")

@@ -212,9 +212,7 @@ def _print_scores(model: SequenceModel[Any], source: FileData) -> None:
 def _described(data: FileData, result: Score) -> str:
     if data.real:
         return f"root mean square error {result.loss**0.5:.6g} ({result.count:,} sequences)"
-    shares = (
-        f"{result.positions:.2%} of {result.count:,} labels right, {result.sequences:.2%} of complete sequences right"
-    )
+    shares = f"{result.positions:.2%} of {result.count:,} labels right, {result.sequences:.2%} of sequences right"
     return shares + (f", perplexity {result.perplexity:.4g}" if data.goal == "next_token" else "")
 
 

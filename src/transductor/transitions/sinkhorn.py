@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from transductor.checks import check_positive
-from transductor.transitions.base import ChartedFamily, Sizes
+from transductor.transitions.base import Sizes
 from transductor.transitions.laws import DoublyStochastic, Law, SpectralNorm
-from transductor.transitions.stochastic import staying_logits
+from transductor.transitions.stochastic import LogitFamily
 
 
 def doubly_stochastic(logits: Tensor, iterations: int) -> Tensor:
@@ -38,7 +38,7 @@ def _check_temperature(temperature: float) -> None:
 
 
 @final
-class SinkhornTransitions(ChartedFamily):
+class SinkhornTransitions(LogitFamily):
     """Doubly stochastic matrices: the convex hull of the permutations.
 
     Args:
@@ -56,26 +56,14 @@ class SinkhornTransitions(ChartedFamily):
     ) -> None:
         check_positive("iterations", iterations)
         _check_temperature(temperature)
-        self.temperature, self.iterations, self.identity_weight = temperature, iterations, identity_weight
-        super().__init__(**sizes)
-
-    def origin(self) -> Tensor:
-        """Start at logits that give staying in a state its weight."""
-        return self.temperature * staying_logits(self.state_dim, self.identity_weight)
-
-    def default_scale(self) -> float:
-        """Return the scale of a logit, which does not depend on d."""
-        return 0.1
+        self.iterations = iterations
+        super().__init__(temperature=temperature, identity_weight=identity_weight, **sizes)
 
     def chart(self, raw: Tensor) -> Tensor:
         """Read the raw numbers as logits and normalise them."""
         _check_temperature(self.temperature)
         logits = raw.unflatten(-1, (self.state_dim, self.state_dim)) / self.temperature
         return doubly_stochastic(logits, self.iterations)
-
-    def start_from(self, raw: Tensor) -> Tensor:
-        """Return a distribution."""
-        return torch.softmax(raw / self.temperature, -1)
 
     def laws(self) -> tuple[Law, ...]:
         """Rows and columns are distributions, hence ‖M‖₂ ≤ 1."""

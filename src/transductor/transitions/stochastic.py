@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Unpack, final
+from typing import ClassVar, Unpack, final
 
 import torch
 from torch import Tensor
@@ -29,21 +29,10 @@ def staying_logits(state_dim: int, weight: float) -> Tensor:
     return (math.log(weight / (1 - weight) * max(1, state_dim - 1)) * torch.eye(state_dim)).flatten()
 
 
-@final
-class StochasticTransitions(ChartedFamily):
-    """Columns are distributions over the next state: a softmax over ``to``.
+class LogitFamily(ChartedFamily):
+    """A family of distributions computed from logits, which start at staying in a state with some weight."""
 
-    At any positive temperature every entry is positive, so the head leaks: it never is a permutation, an
-    identity or a reset, and its memory has a finite horizon.  ``temperature = 0`` is the exact limit, a
-    deterministic automaton, through which no gradient flows.
-
-    Args:
-        temperature: Divides the logits.  May be changed while training (anneal 1 → 0.05, then 0).
-        identity_weight: Weight of staying in a state, at the start.
-    """
-
-    name = "stochastic"
-    options = ("temperature", "identity_weight")
+    options: ClassVar[tuple[str, ...]] = ("temperature", "identity_weight")
 
     def __init__(self, *, temperature: float = 1.0, identity_weight: float = 0.9, **sizes: Unpack[Sizes]) -> None:
         if not (isinstance(temperature, (int, float)) and 0 <= temperature < math.inf):
@@ -59,13 +48,29 @@ class StochasticTransitions(ChartedFamily):
         """Return the scale of a logit, which does not depend on d."""
         return 0.1
 
-    def chart(self, raw: Tensor) -> Tensor:
-        """Take the softmax over ``to``."""
-        return softmax_or_argmax(raw.unflatten(-1, (self.state_dim, self.state_dim)), self.temperature, -2)
-
     def start_from(self, raw: Tensor) -> Tensor:
         """Return a distribution."""
         return softmax_or_argmax(raw, self.temperature, -1)
+
+
+@final
+class StochasticTransitions(LogitFamily):
+    """Columns are distributions over the next state: a softmax over ``to``.
+
+    At any positive temperature every entry is positive, so the head leaks: it never is a permutation, an
+    identity or a reset, and its memory has a finite horizon.  ``temperature = 0`` is the exact limit, a
+    deterministic automaton, through which no gradient flows.
+
+    Args:
+        temperature: Divides the logits.  May be changed while training (anneal 1 → 0.05, then 0).
+        identity_weight: Weight of staying in a state, at the start.
+    """
+
+    name = "stochastic"
+
+    def chart(self, raw: Tensor) -> Tensor:
+        """Take the softmax over ``to``."""
+        return softmax_or_argmax(raw.unflatten(-1, (self.state_dim, self.state_dim)), self.temperature, -2)
 
     def lipschitz_of_chart(self) -> float | None:
         """Return 1/(2 temperature): the Jacobian of a softmax has norm at most 1/2."""
