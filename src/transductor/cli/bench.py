@@ -20,16 +20,14 @@ bench = typer.Typer(help="Measure speed and memory on this computer, beside the 
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Output = Annotated[Path | None, typer.Option(help="Folder for record and figure (--quick: runs/bench).")]
+Quick = Annotated[bool, typer.Option("--quick", help="A miniature that takes seconds: a check that everything runs.")]
+ScanParts = Annotated[list[str] | None, typer.Option(help="lengths (beside peers) or shapes (ours alone).")]
+ModelParts = Annotated[list[str] | None, typer.Option(help="training or decoding.")]
 _WIDTH_IN_A_FILE = 220
 
 
 @bench.command("scan")
-def bench_scan(
-    device: Device = "auto",
-    quick: Annotated[bool, typer.Option("--quick", help="A tiny sweep: a quick check that everything runs.")] = False,
-    output: Output = None,
-    only: Annotated[list[str] | None, typer.Option(help="lengths (beside peers) or shapes (ours alone).")] = None,
-) -> None:
+def bench_scan(device: Device = "auto", quick: Quick = False, output: Output = None, only: ScanParts = None) -> None:
     """Time the scan beside its peers: correctness first, then latency, distance to the floor, memory."""
     from transductor.bench import LatencyStudy, WrongResult, run_latency
     from transductor.bench.latency import PARTS
@@ -53,12 +51,7 @@ def bench_scan(
 
 
 @bench.command("model")
-def bench_model(
-    device: Device = "auto",
-    quick: Annotated[bool, typer.Option("--quick", help="A miniature: seconds, nothing compiled.")] = False,
-    output: Output = None,
-    only: Annotated[list[str] | None, typer.Option(help="training or decoding.")] = None,
-) -> None:
+def bench_model(device: Device = "auto", quick: Quick = False, output: Output = None, only: ModelParts = None) -> None:
     """Time a training step and decoding of a Rational Transductor beside the same Transformer without the head."""
     from transductor.bench import ModelCostStudy, run_model_cost
     from transductor.bench.model_cost import PARTS
