@@ -86,14 +86,9 @@ def devices() -> tuple[str, ...]:
 def processors() -> list[dict[str, Any]]:
     """Return for each device its name, and what a bug report should say of it."""
     here = environment()
-    described: list[dict[str, Any]] = [
-        {
-            "device": "cpu",
-            "name": here["processor"],
-            "details": f"{here['cores']} cores, {torch.get_num_threads()} threads, "
-            f"{torch.backends.cpu.get_cpu_capability()}",
-        }
-    ]
+    threads, capability = torch.get_num_threads(), torch.backends.cpu.get_cpu_capability()
+    details = f"{here['cores']} cores, {threads} threads, {capability}"
+    described: list[dict[str, Any]] = [{"device": "cpu", "name": here["processor"], "details": details}]
     for device in devices()[1:]:
         properties = torch.cuda.get_device_properties(device)
         details = (

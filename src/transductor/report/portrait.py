@@ -88,14 +88,10 @@ def _trajectory(axes: Axes, portrait: Portrait) -> None:
         axes.scatter(xs, ys, c=kept, cmap="viridis", s=22, zorder=2)
         coloured = "coloured by time"
     else:
-        count = max(
-            portrait.learned.states if portrait.learned else 0,
-            portrait.target.states if portrait.learned is None and portrait.target else 0,
-        )
-        colours = state_colours(count)
-        axes.scatter(
-            xs, ys, color=[colours[trajectory.states[time]] for time in kept], s=22, alpha=0.75, lw=0, zorder=2
-        )
+        machine = portrait.learned or portrait.target
+        colours = state_colours(0 if machine is None else machine.states)
+        point_colours = [colours[trajectory.states[time]] for time in kept]
+        axes.scatter(xs, ys, color=point_colours, s=22, alpha=0.75, lw=0, zorder=2)
         coloured = "coloured by state"
     if trajectory.centres:
         across, up = zip(*trajectory.centres, strict=True)
