@@ -1,1 +1,1 @@
-"""Fast code for one machine each: raw tensors in, raw tensors out.  Touched for speed, never for meaning."""
+"""Fast code for one kind of processor each, from raw tensors to raw tensors; it changes speed, never results."""

@@ -1,8 +1,8 @@
-"""A product and a norm of matrices that keep their precision on the way back.
+"""A product and a norm of matrices whose gradients keep their precision.
 
 Inside ``torch.autocast(enabled=False)`` a product is computed as it is written; its gradient is, too, as long as the
-backward pass runs eagerly.  But ``torch.compile`` traces the backward pass under the autocast of the *whole* forward
-pass, and the gradients of a rotation then come out of bfloat16 products, wrong in the third digit.
+backward pass runs eagerly.  But ``torch.compile`` traces the backward pass under the autocast of the *complete* forward
+pass, and the gradients of a rotation then come from bfloat16 products, wrong in the third digit.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from torch import Tensor
 
 
 def full_precision(device: torch.device) -> torch.autocast:
-    """Autocast off: a rotation in bfloat16 is off by a hundredth."""
+    """Switch autocast off: a rotation in bfloat16 is off by a hundredth."""
     return torch.autocast(device.type, enabled=False)
 
 
 def precise_product(left: Tensor, right: Tensor) -> Tensor:
-    """``left @ right`` of ``(..., N, K)`` and ``(..., K, M)``, and gradients, in the precision of the operands.
+    """Multiply ``(..., N, K)`` and ``(..., K, M)``; product and gradients have the precision of the operands.
 
     With a single matrix ``(K, M)`` on the right, ``left`` may have any leading dimensions, or none.
     """
@@ -69,7 +69,7 @@ def _(info: Any, in_dims: tuple[int | None, int | None], left: Tensor, right: Te
 
 
 def precise_spectral_norm(matrices: Tensor) -> Tensor:
-    """``‖M‖₂`` of ``(..., N, M)``, and its gradient ``u vᵀ``, in the precision of the matrices."""
+    """Compute ``‖M‖₂`` of ``(..., N, M)``; value and gradient ``u vᵀ`` have the precision of the matrices."""
     return cast(Tensor, torch.ops.transductor.spectral_norm(matrices))
 
 

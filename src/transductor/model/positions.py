@@ -135,9 +135,8 @@ class _Rotary(Positions):
         # float64 angles: position 10^6 times a frequency loses seven digits in float32.
         angles = positions.double().unsqueeze(-1) * _frequencies(vectors.shape[-1], self.base).to(vectors.device)
         cosine, sine = (part.to(vectors.dtype).unsqueeze(1) for part in (angles.cos(), angles.sin()))
-        even, odd = vectors.unflatten(-1, (-1, 2)).unbind(
-            -1
-        )  # not two slices: the gradient of each would be half zeros
+        # Not two slices: the gradient of each would be half zeros.
+        even, odd = vectors.unflatten(-1, (-1, 2)).unbind(-1)
         return torch.stack((even * cosine - odd * sine, even * sine + odd * cosine), -1).flatten(-2)
 
 

@@ -1,1 +1,1 @@
-"""Compiled CPU code: the scan and its adjoint in numba, attention for short sequences."""
+"""Fast code for a CPU: the scan and its adjoint compiled by numba, and attention for short sequences."""

@@ -1,7 +1,7 @@
-"""Attention: torch's own, but for short sequences with narrow heads that are trained on a CPU.
+"""Attention by torch, except for short sequences with narrow heads that are trained on a CPU.
 
 Libraries are slow at products with a narrow result, ``(T, T) @ (T, E)`` with E of 8 or so, and quick at the same
-product transposed.  Written so, forward and backward together take half to two thirds of the time of torch's attention.
+product transposed.  In this form, forward and backward take half to two thirds of the time of torch's attention.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-# Measured beside torch's attention: beyond these there is nothing to gain.
+# Measured beside torch's attention: beyond these sizes it is as fast.
 _WIDEST_HEAD: Final = 8
 _LONGEST: Final = 256
 
 
 def attention(queries: Tensor, keys: Tensor, values: Tensor, added: Tensor | None = None) -> Tensor:
-    """``softmax(q kᵀ / √E + added) v``: ``(B, H, T, E)`` and twice ``(B, H, K, E)`` to ``(B, H, T, E)``.
+    """Compute ``softmax(q kᵀ / √E + added) v``: ``(B, H, T, E)`` and twice ``(B, H, K, E)`` to ``(B, H, T, E)``.
 
     Args:
         added: Finite numbers, broadcast to ``(B, H, T, K)``; None hides later keys, for as many keys as queries.
     """
-    learned = added is not None and added.requires_grad  # torch's quick ways give no gradient to it
+    learned = added is not None and added.requires_grad  # torch's fast attention gives it no gradient
     if _narrow(queries, keys, _WIDEST_HEAD if not learned else queries.shape[-1]):
         if added is None:
             added = queries.new_full((queries.shape[2], keys.shape[2]), torch.finfo(queries.dtype).min / 2).triu(1)
@@ -79,5 +79,5 @@ class _NarrowAttention(torch.autograd.Function):
 
 
 def _flat(values: Tensor) -> Tensor:
-    """``(B, H, T, E)`` to ``(B·H, T, E)``, contiguous."""
+    """Flatten ``(B, H, T, E)`` to contiguous ``(B·H, T, E)``."""
     return values.reshape(-1, *values.shape[2:]).contiguous()

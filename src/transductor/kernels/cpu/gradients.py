@@ -23,7 +23,7 @@ BLOCK = 4096  # positions summed before a partial gradient is closed; fixed, so 
 
 @kernel
 def tally(tokens: Array, time: int, first: int, last: int, counts: Array) -> None:
-    """How often each token occurs in the positions ``[first, last)``, the first of every row left out."""
+    """Count how often each token occurs in the positions ``[first, last)``, without the first of every row."""
     for p in range(first, last):
         counts[tokens[p]] += 1
     for p in range((first + time - 1) // time * time, last, time):
@@ -45,7 +45,7 @@ def start_ranks(counts: Array, stops: Array) -> None:
 
 @kernel
 def rank_positions(tokens: Array, time: int, first: int, last: int, ranks: Array, order: Array) -> None:
-    """The positions ``[first, last)`` in the order of their tokens, the first of every row left out."""
+    """Sort the positions ``[first, last)`` by token, without the first of every row."""
     row_end = first // time * time
     for p in range(first, last):
         if p == row_end:
@@ -73,9 +73,9 @@ def _add_outers(
     def in_registers(
         order: Any, first: Any, last: Any, adjoints: Any, states: Any, out: Any, at: Any, dim: Any, width: Any
     ) -> None:
-        whole = first + (last - first) // 4 * 4
+        by_four = first + (last - first) // 4 * 4
         # Four positions share one reading and writing of the sum.
-        for k in range(first, whole, 4):
+        for k in range(first, by_four, 4):
             a, b, c, d = order[k] * size, order[k + 1] * size, order[k + 2] * size, order[k + 3] * size
             before_a, before_b = take(states, a - size, width), take(states, b - size, width)
             before_c, before_d = take(states, c - size, width), take(states, d - size, width)
@@ -86,7 +86,7 @@ def _add_outers(
                 new = plus_times(times(before_a, adjoints, a + i), before_b, adjoints, b + i)
                 new = plus_times(plus_times(new, before_c, adjoints, c + i), before_d, adjoints, d + i)
                 put(out, at + i * size, plus(take(out, at + i * size, width), new))
-        for k in range(whole, last):
+        for k in range(by_four, last):
             a = order[k] * size
             before = take(states, a - size, width)
             for i in range(size):
@@ -118,9 +118,9 @@ def outers_by_token(
     dim: int,
     width: Any,
 ) -> None:
-    """``Σ δ_p h_{p-1}ᵀ`` of every token, over the blocks ``[first, last)`` of the order.
+    """Sum ``δ_p h_{p-1}ᵀ`` of every token, over the blocks ``[first, last)`` of the order.
 
-    A token that began in an earlier block may belong to another thread: its share is spilled, and added later.
+    A token that began in an earlier block may belong to another thread: its part is spilled, and added later.
     """
     for block in range(first, last):
         k = block * BLOCK
@@ -159,7 +159,7 @@ def first_outers(tokens: Array, time: int, adjoints: Array, initial: Array, grad
 
 
 def put_outer(adjoints: Array, at: int, before: Array, first: int, out: Array, to: int, dim: int, width: Any) -> None:
-    """The matrix ``δ hᵀ`` at ``out[to:]``."""
+    """Write the matrix ``δ hᵀ`` to ``out[to:]``."""
 
 
 @meaning_of(put_outer)
@@ -185,7 +185,7 @@ def _put_outer_long(adjoints: Any, at: Any, before: Any, first: Any, out: Any, t
 def outers(
     time: int, adjoints: Array, states: Array, initial: Array, first: int, last: int, grad: Array, dim: int, width: Any
 ) -> None:
-    """``δ_p h_{p-1}ᵀ`` at every position of ``[first, last)``."""
+    """Write ``δ_p h_{p-1}ᵀ`` of every position of ``[first, last)``."""
     for p in range(first, last):
         at = p * dim
         if p % time:

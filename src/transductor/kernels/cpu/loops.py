@@ -3,8 +3,11 @@
 Two products carry everything: ``apply`` is M x by rows of M, ``combine`` is Mᵀ x (or M x when the table has been
 transposed) as a sum of rows.  Arrays are flat: row p of an array (N, D) begins at ``p * dim``.
 
-The order of every sum is written out, so a result depends neither on the number of threads nor on how rows are
-grouped, and infinities and NaN take their course.
+The order of every sum is fixed, so a result depends neither on the number of threads nor on how rows are grouped, and
+infinities and NaN spread as in any sum.
+
+numba requires that a stub (``combine``), the function that picks its body (``_combine``) and the bodies repeat one
+signature.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from transductor.kernels.cpu.vectors import (
     take,
 )
 
-GROUP = 4  # rows advanced together: each waits for its own last step, so their latencies overlap
+GROUP = 4  # rows advanced together, so that the latencies of their steps overlap
 
 
 def combine(
@@ -44,7 +47,7 @@ def combine(
     dim: int,
     width: Any,
 ) -> None:
-    """``out[to:] = extra[at:] + Σ_j weights, first + j · rows[start + j·dim:]``; nothing is added when ``at < 0``."""
+    """Compute ``out[to:] = extra[at:] + Σ_j weights[first + j] · rows[start + j·dim:]``; no ``extra`` if ``at < 0``."""
 
 
 @meaning_of(combine)
@@ -94,16 +97,16 @@ def _combine_long(
 def apply(
     matrices: Array, start: int, x: Array, first: int, extra: Array, at: int, out: Array, to: int, dim: int, width: Any
 ) -> None:
-    """``out[to:] = extra[at:] + M x``, M the matrix at ``start``; nothing is added when ``at < 0``."""
+    """Compute ``out[to:] = extra[at:] + M x``, M the matrix at ``start``; no ``extra`` if ``at < 0``."""
 
 
 @meaning_of(apply)
 def _apply(
     matrices: Any, start: Any, x: Any, first: Any, extra: Any, at: Any, out: Any, to: Any, dim: Any, width: Any
 ) -> Any:
-    if not len(width):
-        return _apply_long
     size = len(width)
+    if size == 0:
+        return _apply_long
     rows = (0,) * min(size, 512 // matrices.dtype.bitwidth)
     count = len(rows)
 
@@ -112,10 +115,10 @@ def _apply(
     ) -> None:
         for block in range(0, size, count):
             row = min(block, size - count)  # the last block may begin earlier and repeat a few rows
-            found = dots(matrices, start + row * size, x, first, rows, width)
+            product = dots(matrices, start + row * size, x, first, rows, width)
             if at >= 0:
-                found = plus(found, take(extra, at + row, rows))
-            put(out, to + row, found)
+                product = plus(product, take(extra, at + row, rows))
+            put(out, to + row, product)
 
     return by_blocks_of_rows
 
@@ -146,7 +149,7 @@ def _advancing(product: Callable[..., None]) -> Callable[..., None]:
         dim: int,
         width: Any,
     ) -> None:
-        """States of ``count`` lanes of ``steps`` positions each, from their entering states.
+        """Compute states of ``count`` lanes of ``steps`` positions each, from their entering states.
 
         Lane n covers the positions from ``start + n·stride`` on and is entered by row ``lane + n`` of ``entering``.
         """
@@ -168,7 +171,7 @@ def _advancing(product: Callable[..., None]) -> Callable[..., None]:
 
 
 advance_by_rows = _advancing(apply)
-advance_by_columns = _advancing(combine)  # of tables that have been transposed
+advance_by_columns = _advancing(combine)  # for tables that have been transposed
 
 
 @kernel
@@ -187,7 +190,7 @@ def retreat(
     dim: int,
     width: Any,
 ) -> None:
-    """Adjoints of the same lanes, from what later lanes send (``incoming``) to what they send on (``outgoing``)."""
+    """Compute adjoints of the same lanes, from those of later lanes (``incoming``); write those they send back."""
     for group in range(0, count, GROUP):
         for n in range(group, min(group + GROUP, count)):
             last = (start + n * stride + steps - 1) * dim
@@ -209,7 +212,7 @@ def retreat(
 def chunk_product(
     matrices: Array, tokens: Array, start: int, steps: int, products: Array, at: int, dim: int, width: Any
 ) -> None:
-    """The product of the ``steps`` matrices from ``start`` on, the latest on the left, at ``products[at:]``."""
+    """Write the product of the ``steps`` matrices from ``start`` on, the latest on the left, to ``products[at:]``."""
     size = dim * dim
     begun = np.empty(2 * size, matrices.dtype)  # two halves, read and written in turn
     place = tokens[start] * size
@@ -225,7 +228,7 @@ def chunk_product(
 
 @kernel
 def mark_slots(tokens: Array, slots: Array, occurring: Array) -> int:
-    """Number the tokens that occur, in order of appearance; returns how many there are."""
+    """Number the tokens that occur, in order of appearance; return how many there are."""
     count = 0
     for token in tokens:
         if slots[token] < 0:

@@ -29,23 +29,19 @@ Span = tuple[int, int, int, int, int]
 _WORTH_A_THREAD = 200_000  # nanoseconds of work below which a second thread costs more than it brings
 _WORTH_A_JOB = 2_000_000  # nanoseconds: short jobs would spend their time handing the interpreter's lock around
 _REPEATS = 4  # a table whose tokens occur this often on average is transposed first: columns are quicker than rows
-
-
 _WORTH_TRANSPOSING = 4096  # positions; below, reading the table by rows costs less than transposing it
-
-
 _FOUND = find_spec("numba") is not None
 
 
 def available() -> bool:
-    """Whether numba is here; it is imported when first needed."""
+    """Tell whether numba is installed; it is imported when first needed."""
     return _FOUND
 
 
 def forward(
     matrices: Tensor, tokens: Tensor | None, bias: Tensor | None, initial: Tensor, *, _chunks: int | None = None
 ) -> Tensor:
-    """All states ``(B, T, D)`` of ``h_t = M_t h_{t-1} + b_t``.
+    """Compute all states ``(B, T, D)`` of ``h_t = M_t h_{t-1} + b_t``.
 
     Args:
         matrices: A table ``(V, D, D)`` read through ``tokens (B, T)``, or ``(B, T, D, D)`` without tokens.
@@ -95,7 +91,7 @@ def backward(
     wants_matrices: bool,
     _chunks: int | None = None,
 ) -> tuple[Tensor | None, Tensor, Tensor]:
-    """Gradients ``(to_matrices, adjoints, to_initial)`` from ``grad (B, T, D)``, the gradient of the states.
+    """Compute gradients ``(to_matrices, adjoints, to_initial)`` from that of the states, ``grad (B, T, D)``.
 
     The adjoints ``δ_{t-1} = M_tᵀ δ_t + g_{t-1}`` are the gradient of the bias; ``to_matrices`` is ``Σ δ_t h_{t-1}ᵀ``
     per token or per position, summed in an order that does not depend on the number of threads.
@@ -149,33 +145,33 @@ class _Lanes:
 
     @property
     def size(self) -> tuple[int, tuple[int, ...]]:
-        """D twice: as a number, and as a tuple whose length the compiler knows (empty when D is large)."""
+        """D as a number, and as the length of a tuple, which the compiler knows (empty when D is large)."""
         return self.dim, (0,) * self.dim if self.dim <= _vectors().WIDEST else ()
 
     @property
     def nanoseconds(self) -> float:
-        """Roughly what all steps cost on one thread."""
+        """A rough estimate of the time of all steps on one thread."""
         return self.batch * self.time * (8 + self.dim**2 / 30)
 
     def ids(self, tokens: Tensor | None) -> Tensor:
-        """Which matrix acts at every position."""
+        """Return which matrix acts at every position."""
         return torch.arange(self.batch * self.time) if tokens is None else tokens.reshape(-1).long()
 
     def rows(self) -> list[Span]:
-        """Whole rows, shared among the jobs."""
+        """Return complete rows, shared among the jobs."""
         cuts = _cuts(self.batch, self.nanoseconds)
         return [(row, last - row, row * self.time, self.time, self.time) for row, last in cuts]
 
     def single_rows(self, rows: Sequence[int]) -> list[Span]:
-        """The rows named."""
+        """Return one span for each of these rows."""
         return [(row, 1, row * self.time, self.time, self.time) for row in rows]
 
     def length(self, chunks: int) -> int:
-        """Steps per chunk; the last one may be shorter."""
+        """Return the steps per chunk; the last one may be shorter."""
         return -(-self.time // chunks)
 
     def pieces(self, chunks: int) -> list[Span]:
-        """Every chunk of every row."""
+        """Return one span for every chunk of every row."""
         length = self.length(chunks)
         return [
             (row * chunks + chunk, 1, row * self.time + chunk * length, 0, min(length, self.time - chunk * length))
@@ -184,7 +180,7 @@ class _Lanes:
         ]
 
     def chunks(self, asked: int | None) -> int:
-        """Chunks per row: one, unless threads outnumber rows so far that products of chunks pay off.
+        """Return the chunks per row: one, unless threads outnumber rows so far that products of chunks save time.
 
         A step of a product costs about 0.7·D steps of a state (measured for D from 16 to 64).
         """
@@ -195,7 +191,7 @@ class _Lanes:
 
 
 def _products(matrices: Tensor, ids: Tensor, lanes: _Lanes, chunks: int) -> Tensor:
-    """The product of every chunk but the last of each row: ``(B, K - 1, D, D)``."""
+    """Multiply the matrices of every chunk but the last of each row: ``(B, K - 1, D, D)``."""
     products = matrices.new_empty(lanes.batch, chunks - 1, lanes.dim, lanes.dim)
     arrays, out = _flat(matrices, ids), _flat(products)
     spans = [(start, steps) for lane, _, start, _, steps in lanes.pieces(chunks) if (lane + 1) % chunks]
@@ -209,20 +205,20 @@ def _products(matrices: Tensor, ids: Tensor, lanes: _Lanes, chunks: int) -> Tens
 
 
 def _not_finite(*parts: Tensor) -> list[int]:
-    """The rows whose products or carried vectors overflowed: they are computed again, step by step."""
+    """Return the rows whose products or carried vectors overflowed: they are computed again, step by step."""
     finite = torch.stack([part.isfinite().flatten(1).all(1) for part in parts]).all(0)
     return [int(row) for row in torch.nonzero(~finite)]
 
 
 def _transposed(table: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """The matrices that occur, transposed, and where to find that of each token."""
+    """Return the index of each token's matrix, and the matrices that occur, transposed."""
     slots, occurring = ids.new_full((2, table.shape[0]), -1)
     count = _loops().mark_slots(*_flat(ids, slots, occurring))
     return slots, table.detach()[occurring[:count]].mT.contiguous()
 
 
 def _outers(matrices: Tensor, initial: Tensor, states: Tensor, adjoints: Tensor, lanes: _Lanes) -> Tensor:
-    """``δ_t h_{t-1}ᵀ`` of every position."""
+    """Compute ``δ_t h_{t-1}ᵀ`` of every position."""
     out = torch.empty_like(matrices, memory_format=torch.contiguous_format)
     arrays, last = _flat(adjoints, states, initial), _flat(out)
     cuts = _cuts(lanes.batch * lanes.time, lanes.nanoseconds)
@@ -235,7 +231,7 @@ def _outers(matrices: Tensor, initial: Tensor, states: Tensor, adjoints: Tensor,
 def _outers_by_token(
     table: Tensor, ids: Tensor, initial: Tensor, states: Tensor, adjoints: Tensor, lanes: _Lanes
 ) -> Tensor:
-    """``Σ δ_t h_{t-1}ᵀ`` of every token.
+    """Sum ``δ_t h_{t-1}ᵀ`` for every token.
 
     Positions are ordered by token, stably, so that each sum is taken in registers and in the order of time; blocks
     of that order are shared among threads.  The first position of every row, which begins at ``initial``, comes last.
@@ -260,16 +256,16 @@ def _outers_by_token(
 
 
 def _flat(*tensors: Tensor) -> tuple[Any, ...]:
-    """Each tensor as a flat numpy array: the same memory when it is contiguous."""
+    """Return each tensor as a flat numpy array, which shares its memory when it is contiguous."""
     if dist.is_available() and dist.is_initialized():
         return tuple(np.asarray(_Lent(tensor)) for tensor in tensors)
     return tuple(tensor.detach().numpy().ravel() for tensor in tensors)
 
 
 class _Lent:
-    """Memory lent to numpy for a while.
+    """Memory that numpy may use for a while.
 
-    ``Tensor.numpy`` forbids the storage to be resized for ever, and FSDP frees parameters by just that.
+    After ``Tensor.numpy`` the storage can never be resized, and FSDP frees parameters by resizing it.
     """
 
     def __init__(self, tensor: Tensor) -> None:
@@ -288,7 +284,7 @@ def _threads(nanoseconds: float) -> int:
 
 
 def _cuts(total: int, nanoseconds: float) -> list[tuple[int, int]]:
-    """``range(total)`` in even pieces: one per thread, and more when each is still worth a job."""
+    """Cut ``range(total)`` into even pieces: one per thread, and more when each is still worth a job."""
     threads = _threads(nanoseconds)
     jobs = threads * max(1, min(8, int(nanoseconds / threads / _WORTH_A_JOB)))
     length = max(1, -(-total // jobs))
@@ -296,10 +292,10 @@ def _cuts(total: int, nanoseconds: float) -> list[tuple[int, int]]:
 
 
 def _run(jobs: Sequence[Job], nanoseconds: float) -> None:
-    """Do all jobs: here, and on other threads when the work is worth it."""
+    """Do all jobs, on other threads too when there is enough work."""
     queue = deque(jobs)
-    helpers = min(_threads(nanoseconds), len(queue)) - 1
-    futures = [_pool(torch.get_num_threads()).submit(_drain, queue) for _ in range(helpers)]
+    other_threads = min(_threads(nanoseconds), len(queue)) - 1
+    futures = [_pool(torch.get_num_threads()).submit(_drain, queue) for _ in range(other_threads)]
     _drain(queue)
     for future in futures:
         future.result()

@@ -4,7 +4,7 @@ Up to ``WIDEST`` numbers a row lives in registers (:class:`Lanes`), with D known
 the tuple ``width``; above that plain loops vectorise by themselves and ``width`` is ``()``.  Importing this imports
 numba.
 
-numba keeps compiled kernels on disk and notices when *their* file changes: whoever edits this one removes the
+numba keeps compiled kernels on disk and notices only when *their* file changes: after an edit of this one, remove the
 ``__pycache__`` beside it.
 """
 
@@ -41,12 +41,12 @@ def plain(function: Compiled) -> Compiled:
 
 
 def emitted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose body is written as LLVM instructions."""
+    """Make a function whose body is written as LLVM instructions."""
     return cast(Callable[..., Any], intrinsic(function))
 
 
 def meaning_of(name: Callable[..., None]) -> Callable[[Compiled], Compiled]:
-    """Decorate what picks, by the types of the arguments, the body that is compiled in place of ``name``."""
+    """Decorate the function that picks, by the types of the arguments, the body compiled in place of ``name``."""
     return cast(Callable[[Compiled], Compiled], overload(name, jit_options={"forceinline": True}))
 
 
@@ -82,7 +82,7 @@ def _shuffled(builder: Any, first: Any, second: Any, picks: list[int]) -> Any:
 
 @emitted
 def take(_: Any, array: Any, offset: Any, width: Any) -> Any:
-    """The ``len(width)`` numbers of an array that begin at ``offset``."""
+    """Load the ``len(width)`` numbers of an array that begin at ``offset``."""
     lanes = Lanes(array.dtype, len(width))
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -106,7 +106,7 @@ def put(_: Any, array: Any, offset: Any, lanes: Any) -> Any:
 
 @emitted
 def plus(_: Any, first: Any, second: Any) -> Any:
-    """The sum of two lanes."""
+    """Add two lanes."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.fadd(args[0], args[1])
@@ -115,7 +115,7 @@ def plus(_: Any, first: Any, second: Any) -> Any:
 
 
 def _factors(context: Any, builder: Any, array_type: Any, array: Any, offset: Any, count: int) -> Any:
-    """One number of an array in all lanes."""
+    """Load one number of an array into all lanes."""
     number = builder.load(_pointer(context, builder, array_type, array, offset))
     blank = ir.Constant(ir.VectorType(number.type, count), ir.Undefined)
     first = builder.insert_element(blank, number, ir.IntType(32)(0))
@@ -124,7 +124,7 @@ def _factors(context: Any, builder: Any, array_type: Any, array: Any, offset: An
 
 @emitted
 def times(_: Any, lanes: Any, array: Any, offset: Any) -> Any:
-    """``lanes · array[offset]``."""
+    """Multiply lanes by ``array[offset]``."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         factors = _factors(context, builder, array, args[1], args[2], lanes.count)
@@ -135,7 +135,7 @@ def times(_: Any, lanes: Any, array: Any, offset: Any) -> Any:
 
 @emitted
 def plus_times(_: Any, total: Any, lanes: Any, array: Any, offset: Any) -> Any:
-    """``total + lanes · array[offset]``, fused where the machine can."""
+    """Compute ``total + lanes · array[offset]``, fused where the processor can."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         factors = _factors(context, builder, array, args[2], args[3], lanes.count)
@@ -146,7 +146,7 @@ def plus_times(_: Any, total: Any, lanes: Any, array: Any, offset: Any) -> Any:
 
 @emitted
 def dots(_: Any, matrices: Any, start: Any, vector: Any, first: Any, rows: Any, width: Any) -> Any:
-    """The products of ``len(rows)`` consecutive rows with one vector.
+    """Multiply ``len(rows)`` consecutive rows with one vector.
 
     Every row is multiplied lane by lane; then neighbours are added across pairs of rows, halving the rows until
     one vector holds all sums.
@@ -192,7 +192,7 @@ def dots(_: Any, matrices: Any, start: Any, vector: Any, first: Any, rows: Any, 
 
 @emitted
 def expect(_: Any, array: Any, offset: Any, width: Any) -> Any:
-    """Ask the memory for the ``len(width)`` numbers that begin at ``offset``: they are needed soon."""
+    """Prefetch the ``len(width)`` numbers that begin at ``offset``, which are needed soon."""
     whole, integer = len(width) * array.dtype.bitwidth // 8, ir.IntType(32)
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -209,7 +209,7 @@ def expect(_: Any, array: Any, offset: Any, width: Any) -> Any:
 
 @emitted
 def nothing(_: Any, array: Any, width: Any) -> Any:
-    """Lanes of zeros."""
+    """Return lanes of zeros."""
     lanes = Lanes(array.dtype, len(width))
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -241,7 +241,7 @@ def set_row(out: Array, row: Array, factor: float) -> None:
 
 @plain
 def dot(row: Array, x: Array) -> Any:
-    """The inner product."""
+    """Compute the inner product."""
     total = row[0] * x[0]
     for i in range(1, row.size):
         total += row[i] * x[i]

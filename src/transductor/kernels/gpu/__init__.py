@@ -1,1 +1,1 @@
-"""Triton kernels for a GPU: the scan and its adjoint, rotations, a decoded token."""
+"""Triton kernels for a GPU: the scan and its adjoint, Cayley rotations, and one decoded token."""

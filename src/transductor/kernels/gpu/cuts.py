@@ -1,4 +1,4 @@
-"""How a GPU scan is cut: chunks, groups of chunks, and words of letters."""
+"""How a GPU scan is cut: into chunks, groups of chunks, and words of several tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def ceiling(numerator: int, denominator: int) -> int:
 
 
 def chunk_length(batch: int, time: int, dim: int) -> int:
-    """Steps per chunk, at least 2d where room counts, so that products take at most half the room of the states.
+    """Return the steps per chunk: at least 2d for large scans, where products then need half of the states' memory.
 
     Shorter chunks are quicker while there are multiprocessors to spare, longer ones need fewer products above them.
     """
@@ -24,50 +24,50 @@ def chunk_length(batch: int, time: int, dim: int) -> int:
 
 
 def chunk_count(batch: int, time: int, dim: int) -> int:
-    """Chunks per row; 1 when a row is so short that one chain of steps is quickest."""
+    """Return the chunks per row; 1 when a row is so short that one chain of steps is quickest."""
     length = chunk_length(batch, time, dim)
     return 1 if time <= 2 * length else ceiling(time, length)
 
 
 def chunks_per_group(chunks: int, dim: int) -> int:
-    """Chunks whose products are multiplied once more, so that the chain over all chunks is short."""
+    """Return how many chunks' products are multiplied once more, so that the chain over all chunks is short."""
     if dim > 16 and chunks <= 128:  # a step of the chain costs more
         return 8
     return 16 if chunks <= 2048 else 64
 
 
 def group_count(chunks: int, dim: int) -> int:
-    """Groups of chunks per row; 0 when the chunks are few enough for one chain."""
+    """Return the groups of chunks per row; 0 when the chunks are few enough for one chain."""
     group = chunks_per_group(chunks, dim)
     return 0 if chunks <= 4 * group else ceiling(chunks, group)
 
 
 def product_shapes(batch: int, time: int, dim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shapes of the products of chunks and of groups that a forward pass leaves for its backward pass."""
+    """Return the shapes of the products of chunks and of groups that a forward pass keeps for its backward pass."""
     block = row_block(dim)
     chunks = chunk_count(batch, time, dim)
     return (batch, chunks if chunks > 1 else 0, block, block), (batch, group_count(chunks, dim), block, block)
 
 
 def row_block(dim: int) -> int:
-    """d rounded up to a power of two of at least four: what one program of a sweep holds."""
+    """Round d up to a power of two of at least four: what one program of a sweep holds."""
     return max(4, 1 << (dim - 1).bit_length())
 
 
 def product_warps(block: int, chunks: int) -> int:
-    """Warps that share one chunk's product: one, which keeps it all in registers, unless the chunks are too few."""
+    """Return how many warps share a chunk's product: one, which keeps it in registers, unless chunks are too few."""
     if block <= 16:
         return 1
     return 4 if block == 64 or chunks < 128 else 1
 
 
 def read_ahead(wanted: int, block: int) -> int:
-    """Steps whose matrices a thread reads before their use: a row of each is a register per column, and twice that."""
+    """Return for how many steps a thread reads matrices ahead: a row of each takes two registers per column."""
     return wanted if block <= 16 else min(max(wanted, 1), 64 // block)
 
 
 def picking_spans(positions: int, symbols: int, room: int) -> int:
-    """Spans in each of which every token looks for its own positions; 0 when sorting them costs less.
+    """Return the number of spans in which each token's positions are picked; 0 when sorting them costs less.
 
     A span is short enough for one token to have it all, and ``room`` is how many sums per token there may be.
     """
@@ -76,10 +76,10 @@ def picking_spans(positions: int, symbols: int, room: int) -> int:
 
 
 def prepares(positions: int, symbols: int) -> bool:
-    """Whether laying the table out anew is paid back by the positions that read it."""
+    """Tell whether there are so many positions that laying the table out for them saves time."""
     return positions >= 16 * symbols
 
 
 def word_letters(symbols: int) -> int:
-    """Letters per word in the table of word products (2 KiB each), which must stay near a multiprocessor."""
+    """Return the tokens per word in the table of word products (2 KiB each), which must stay in fast memory."""
     return max(k for k in range(1, 5) if k == 1 or (symbols + 1) ** k <= 100)

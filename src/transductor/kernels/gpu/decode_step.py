@@ -1,4 +1,4 @@
-"""A decoded token of a head and the projections of its state, by one launch (Triton)."""
+"""The kernel for one decoded token of a head and the projections of its state (Triton)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def decode_step(
     BLOCK_D: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """``h' = M h`` into ``after (B, D)`` and ``weight (OUTPUTS, D) h'`` into ``terms (OUTPUTS / WIDTH, B, WIDTH)``.
+    """Write ``h' = M h`` to ``after (B, D)``, ``weight (OUTPUTS, D) h'`` to ``terms (OUTPUTS / WIDTH, B, WIDTH)``.
 
     A program for each block of outputs and each row: the step is so small that every one of them takes it.  A token,
-    or its class, that the table does not know makes the state NaN; nothing is read where nothing is.
+    or its class, that the table does not know makes the state NaN, and nothing is read out of bounds.
     """
     row = tl.program_id(1)
     rows = tl.num_programs(1)

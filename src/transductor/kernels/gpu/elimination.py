@@ -1,4 +1,4 @@
-"""Cayley rotations of many small skew matrices at once, from their free numbers and back to them (Triton)."""
+"""Kernels for Cayley rotations of many small skew matrices, and for their gradients (Triton)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import triton.language as tl
 
 @triton.jit
 def _place(i, j, D: tl.constexpr):
-    """Of entry ``(i, j)``, i < j < D, among the D(D−1)/2 above the diagonal, row by row."""
+    """Return the index of entry ``(i, j)``, i < j < D, among the D(D−1)/2 above the diagonal, row by row."""
     return i * D - i * (i + 1) // 2 + j - i - 1
 
 
 @triton.jit
 def _inverse(matrix, i, j, D: tl.constexpr):
-    """Gauss–Jordan elimination in place, in the precision of ``matrix``, without a search for pivots."""
+    """Invert by Gauss–Jordan elimination, in the precision of ``matrix``, without a search for pivots."""
     for k in range(D):
         column = tl.sum(tl.where(j == k, matrix, 0.0), 1)[:, None]
         row = tl.sum(tl.where(i == k, matrix, 0.0), 0)[None, :]
@@ -28,7 +28,7 @@ def _inverse(matrix, i, j, D: tl.constexpr):
 
 @triton.jit
 def cayley_rotations(raw, out, squares, D: tl.constexpr, BLOCK: tl.constexpr):
-    """``(I + A)(I − A)⁻¹ = 2(I − A)⁻¹ − I``, one program per matrix.
+    """Compute ``(I + A)(I − A)⁻¹ = 2(I − A)⁻¹ − I``, one program per matrix.
 
     The symmetric part of I − A is the identity, so no pivot vanishes.  What elimination costs in digits, a step of
     third order for the inverse X, ``X(I + R + R²)`` with ``R = I − (I − A)X`` in float64, and one towards the nearest
@@ -65,7 +65,7 @@ def cayley_rotations(raw, out, squares, D: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def cayley_gradients(rotations, grads, out, D: tl.constexpr, BLOCK: tl.constexpr, SQUARED: tl.constexpr):
-    """From the gradient G of ``C`` (``SQUARED``: of ``C²``) that of A: ``½ (I + C)ᵀ G (I + C)ᵀ``, in float64.
+    """Compute the gradient of A from G, that of ``C`` (``SQUARED``: of ``C²``): ``½ (I + C)ᵀ G (I + C)ᵀ``, in float64.
 
     ``out`` receives the gradient of the entries of A above the diagonal, whose negatives stand below it.
     """

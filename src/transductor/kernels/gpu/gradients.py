@@ -1,4 +1,4 @@
-"""What the adjoints make of the matrices: ``Σ δ_t h_{t-1}ᵀ`` per token, or ``δ_t h_{t-1}ᵀ`` per position (Triton).
+"""Kernels for the gradient of the matrices: ``Σ δ_t h_{t-1}ᵀ`` per token, ``δ_t h_{t-1}ᵀ`` per position (Triton).
 
 Sums are taken in an order that depends on the shapes alone, so equal runs give equal bits: nothing is added atomically.
 """
@@ -11,7 +11,7 @@ import triton.language as tl
 
 @triton.jit
 def _states_before(states, initial, starts, place, time, keep, j, D: tl.constexpr, PACKED: tl.constexpr):
-    """``h_{t-1}`` for flat positions ``place (N)``: ``(N, BLOCK)``."""
+    """Load ``h_{t-1}`` for flat positions ``place (N)``: ``(N, BLOCK)``."""
     position = place % time
     if PACKED:
         document = tl.load(starts + position, mask=keep, other=-1)
@@ -31,7 +31,7 @@ def _position(
     adjoints, states, initial, tokens, mask, starts, row, position, begin, inside, time, i, j,
     D: tl.constexpr, MASKED: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
-    """Token (-1 if the step is not real), ``δ_t[i]`` and ``h_{t-1}[j … j+3]``, ``h_{t-1}[j+4 … j+7]``."""
+    """Load the token (-1 if the step is not real), ``δ_t[i]``, ``h_{t-1}[j … j+3]`` and ``h_{t-1}[j+4 … j+7]``."""
     place = row * time + position
     if MASKED:
         inside = inside & (tl.load(mask + place, mask=inside, other=0) != 0)
@@ -52,7 +52,7 @@ def _position(
 
 @triton.jit
 def _added(sums, token, adjoint, low, high, FIRST: tl.constexpr, COUNT: tl.constexpr):
-    """The sums with one position added to its token's: a tree of branches that all threads take together."""
+    """Add one position to the sum of its token, by a tree of branches that all threads take together."""
     if COUNT == 1:
         changed = ()
         for part in tl.static_range(len(sums)):
@@ -78,7 +78,7 @@ def switched(
     D: tl.constexpr, BLOCK: tl.constexpr, SYMBOLS: tl.constexpr, AHEAD: tl.constexpr, MASKED: tl.constexpr,
     PACKED: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Few tokens: a program goes through one span of a row and keeps a sum for every token in registers.
+    """Sum over few tokens: a program goes through one span of a row and keeps a sum for every token in registers.
 
     A thread owns eight columns of one row of every sum.  ``out (programs, SYMBOLS, D, D)``; only the flat positions
     from ``begin`` to ``end`` count, and ``adjoints`` begin there.
@@ -125,7 +125,7 @@ def switched(
 
 @triton.jit(do_not_specialize=["parts", "size"])
 def summed(partial, out, parts, size, LANES: tl.constexpr, TILE: tl.constexpr, ACC: tl.constexpr):
-    """``out[k] = Σ_p partial[p, k]``: ``LANES`` interleaved sums in the order of p, then their sum."""
+    """Sum ``out[k] = Σ_p partial[p, k]``: ``LANES`` interleaved sums in the order of p, then their sum."""
     k = tl.program_id(0) * TILE + tl.arange(0, TILE)
     lane = tl.arange(0, LANES)
     total = tl.zeros([LANES, TILE], ACC)
@@ -142,7 +142,7 @@ def picked(
     D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, MASKED: tl.constexpr, PACKED: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Some tokens: a program picks one token's positions out of one span of them, and sums over those.
+    """Sum over some tokens: a program picks one token's positions out of one span, and sums over those.
 
     The picked positions wait in ``chosen (count)``, behind those of the smaller tokens of the span.
     ``out (spans, symbols, D, D)``; flat positions from ``begin`` on, where ``adjoints`` begin.
@@ -180,7 +180,7 @@ def picked(
 
 @triton.jit
 def _real_token(tokens, mask, begin, here, stop, symbols, MASKED: tl.constexpr):
-    """Tokens of the flat positions ``begin + here``; ``symbols`` where the step is not real."""
+    """Load the tokens of the flat positions ``begin + here``; ``symbols`` where the step is not real."""
     real = here < stop
     if MASKED:
         real = real & (tl.load(mask + begin + here, mask=real, other=0) != 0)
@@ -193,7 +193,7 @@ def grouped_runs(
     D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, PACKED: tl.constexpr, PRECISION: tl.constexpr,
     ACC: tl.constexpr,
 ):  # fmt: skip
-    """Many tokens: a tile of positions sorted by token holds runs of equal tokens, each one small product.
+    """Sum over many tokens: a tile of positions sorted by token holds runs of equal tokens, each one small product.
 
     A run inside the tile is finished; one that crosses its edge leaves its part in ``edges[tile, 0]`` (begun before)
     or ``edges[tile, 1]`` (begun here).
@@ -240,7 +240,7 @@ def joined_runs(
     sorted_tokens, edges, out, count, tiles, symbols,
     D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """A run that leaves its tile is summed over the tiles it crosses, in their order."""
+    """Sum every run that leaves its tile over the tiles it crosses, in their order."""
     tile = tl.program_id(0)
     current = tl.load(sorted_tokens + (tile + 1) * TILE - 1, mask=(tile + 1) * TILE <= count, other=-1).to(tl.int32)
     following = tl.load(sorted_tokens + (tile + 1) * TILE, mask=(tile + 1) * TILE < count, other=-2).to(tl.int32)
@@ -267,7 +267,7 @@ def outer(
     adjoints, states, initial, starts, out, begin, count, time,
     D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
-    """``out[t] = δ_t h_{t-1}ᵀ`` for a matrix per position."""
+    """Compute ``out[t] = δ_t h_{t-1}ᵀ`` for a matrix per position."""
     local = tl.program_id(0) * TILE + tl.arange(0, TILE)
     keep = local < count
     place = local + begin

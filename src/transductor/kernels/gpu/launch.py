@@ -1,7 +1,7 @@
-"""Launching a Triton kernel without its interpreter of arguments: a scan of microseconds must not wait for Python.
+"""Launches Triton kernels with little time in Python, which a scan of microseconds would have to wait for.
 
 Triton looks at every argument of every launch (type, alignment, divisibility) to find the compiled kernel.  Here
-all that is one dictionary key; the first launch goes the usual way and leaves the compiled kernel behind.
+all that is one dictionary key; the first launch goes the usual way, and its compiled kernel is kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def launch(
     registers: int | None = None,
     **constants: Any,
 ) -> None:
-    """``kernel[grid](*args, **constants)``; ``constants`` are the kernel's last parameters, in order.
+    """Run ``kernel[grid](*args, **constants)``; ``constants`` are the kernel's last parameters, in order.
 
     ``registers`` is the most a thread may use: fewer let more programs share a multiprocessor.
     """
@@ -45,8 +45,8 @@ def launch(
         if compiled is not None:
             compiled[(*grid, 1, 1)[:3]](*args, *constants.values())
             return
-        found = kernel[grid](*args, **constants, num_warps=warps, num_stages=stages, maxnreg=registers)
+        compiled = kernel[grid](*args, **constants, num_warps=warps, num_stages=stages, maxnreg=registers)
     if len(_COMPILED) >= 4096:  # lengths that never come back
         _COMPILED.clear()
-    if found is not None:
-        _COMPILED[key] = found
+    if compiled is not None:
+        _COMPILED[key] = compiled

@@ -1,4 +1,4 @@
-"""The product of every chunk's matrices, on the matrix units (Triton).
+"""Kernels that multiply the matrices of every chunk, on the matrix units (Triton).
 
 What is kept is the transpose ``Q = (M_t … M_1)ᵀ``, so that a step is ``Q ← Q M_tᵀ`` and the result of one matrix
 instruction is the left operand of the next.  The hardware holds a result and an operand in different orders:
@@ -18,20 +18,20 @@ import triton.language as tl
 
 @triton.jit
 def _column_named(k):
-    """The column of a result that operand position ``k`` names: ``8b + 4r + q`` → ``8b + 2q + r``."""
+    """Return the column of a result that operand position ``k`` names: ``8b + 4r + q`` → ``8b + 2q + r``."""
     return (k // 8) * 8 + (k % 4) * 2 + (k // 4) % 2
 
 
 @triton.jit
 def _as_operand(result, BLOCK: tl.constexpr):
-    """The same registers, named as the left operand of the next step."""
+    """Name the same registers as the left operand of the next step."""
     parts = tl.reshape(result, (BLOCK, BLOCK // 8, 4, 2))
     return tl.reshape(tl.permute(parts, (0, 1, 3, 2)), (BLOCK, BLOCK))
 
 
 @triton.jit
 def _fragment_place(e, BLOCK: tl.constexpr, WIDE: tl.constexpr):
-    """Operand position ``(k, n)`` of element ``e`` of a square matrix read as one line of numbers.
+    """Return the operand position ``(k, n)`` of element ``e`` of a square matrix read as one line of numbers.
 
     A warp that reads the line (``WIDE``: two numbers per thread at a time; else one) then holds the operand as the
     matrix unit wants it: thread bits are ``k`` 0–1 and ``n`` 0–2, register bits the rest.
@@ -46,7 +46,7 @@ def _fragment_place(e, BLOCK: tl.constexpr, WIDE: tl.constexpr):
 
 @triton.jit
 def _fragment(line, BLOCK: tl.constexpr, WIDE: tl.constexpr):
-    """``(BLOCK, BLOCK)`` from the line; moves nothing."""
+    """Rename a line of numbers as ``(BLOCK, BLOCK)``; nothing is moved."""
     if WIDE:
         parts = tl.permute(tl.reshape(line, (BLOCK // 8, BLOCK // 8, 8, 4, 2)), (1, 4, 3, 0, 2))
     else:
@@ -66,7 +66,7 @@ def _letter(tokens, mask, place, inside, symbols, MASKED: tl.constexpr):
 
 @triton.jit
 def _in_order(i, j, ROWS: tl.constexpr):
-    """Where element ``(i, j)`` lies in a matrix whose rows are side by side, four columns at a time."""
+    """Return where element ``(i, j)`` lies in a matrix whose rows are side by side, four columns at a time."""
     return (j // 4) * (4 * ROWS) + i * 4 + j % 4
 
 
@@ -75,7 +75,7 @@ def _word_operand(
     table, tokens, mask, row, position, stop, time, symbols,
     BLOCK: tl.constexpr, LETTERS: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """The word that begins at ``position``, from the table of :func:`prepared`."""
+    """Load the word that begins at ``position`` from the table of :func:`prepared`."""
     word = tl.zeros([], tl.int32)
     scale = 1
     for letter in tl.static_range(LETTERS):
@@ -91,7 +91,7 @@ def _step_operand(
     D: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, LINE: tl.constexpr, ACC: tl.constexpr,
     DENSE: tl.constexpr, ORDERED: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """The matrix at ``position``, read where it lies; the identity where the step is not real."""
+    """Load the matrix at ``position`` from the original table; the identity where the step is not real."""
     place = row * time + position
     if LINE:
         k, n = _fragment_place(tl.arange(0, BLOCK * BLOCK), BLOCK, False)
@@ -125,7 +125,7 @@ def _right_operand(
     D: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, LETTERS: tl.constexpr, LINE: tl.constexpr,
     ACC: tl.constexpr, DENSE: tl.constexpr, ORDERED: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """``Mᵀ`` of the step (or word) at ``position``, its rows named as operands are."""
+    """Load ``Mᵀ`` of the step (or word) at ``position``, with rows named like those of operands."""
     if LETTERS > 0:
         operand = _word_operand(
             matrices, tokens, mask, row, position, stop, time, symbols, BLOCK, LETTERS, MASKED
@@ -143,7 +143,7 @@ def _scale(
     tokens, mask, starts, row, begin, stop, time, symbols,
     DENSE: tl.constexpr, MASKED: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
-    """What becomes of the chunk's product: 1 keeps it, 0 if a document begins inside, NaN at an unknown token."""
+    """Return the factor of the chunk's product: 1, or 0 if a document begins inside, or NaN at an unknown token."""
     scale = tl.full([], 1.0, tl.float32)
     if PACKED or not DENSE:
         for position in range(begin, stop, 64):
@@ -166,7 +166,7 @@ def products(
     D: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, LETTERS: tl.constexpr, LINE: tl.constexpr,
     ACC: tl.constexpr, DENSE: tl.constexpr, ORDERED: tl.constexpr, MASKED: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
-    """``out[row, chunk] = M_last … M_first`` and its transpose, in the order a sweep of ``ROWS`` rows reads.
+    """Compute ``out[row, chunk] = M_last … M_first`` and its transpose, in the order a sweep of ``ROWS`` rows reads.
 
     Zero where a document begins inside the chunk, NaN where a token is unknown.
 
@@ -235,7 +235,7 @@ def _word(table, out, word, symbols, D: tl.constexpr, LETTERS: tl.constexpr, ACC
 
 @triton.jit
 def _rows(table, out, token, D: tl.constexpr, BLOCK: tl.constexpr, TRANSPOSED: tl.constexpr):
-    """One matrix, four columns of every row side by side."""
+    """Store one matrix with four columns of every row side by side."""
     i = tl.arange(0, BLOCK)[:, None]
     j = tl.arange(0, BLOCK)[None, :]
     inner = (i < D) & (j < D)
@@ -251,7 +251,7 @@ def prepared(
     table, words, rows, word_count, symbols,
     D: tl.constexpr, BLOCK: tl.constexpr, LETTERS: tl.constexpr, ACC: tl.constexpr, TRANSPOSED: tl.constexpr,
 ):  # fmt: skip
-    """The table in the orders in which the passes read it.
+    """Store the table in the orders in which the passes read it.
 
     ``words``: products of all words of ``LETTERS`` letters, as :func:`products` reads them (16×16 only).  Word
     ``Σ x_l (V + 1)^l`` has letter ``x_0`` first; letter V is the identity, for steps that are not real.

@@ -16,7 +16,7 @@ import triton.language as tl
 
 @triton.jit
 def _joined(parts):
-    """``2ⁿ`` tensors ``(…)`` as one ``(…, 2, …, 2)``; the first new axis is the highest bit of the index."""
+    """Join ``2ⁿ`` tensors ``(…)`` to one ``(…, 2, …, 2)``; the first new axis is the highest bit of the index."""
     for _ in tl.static_range(len(parts).bit_length() - 1):
         pairs = ()
         for k in tl.static_range(len(parts) // 2):
@@ -29,7 +29,7 @@ def _joined(parts):
 def _matrix_rows(
     begin, i, D: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, ORDERED: tl.constexpr
 ):  # fmt: skip
-    """``(LANES, BLOCK, BLOCK)``, a row per thread, of the matrices that begin at ``begin``."""
+    """Load ``(LANES, BLOCK, BLOCK)``, a row per thread, of the matrices that begin at ``begin``."""
     parts = ()
     rows = (begin + i * D)[:, None]
     four = tl.arange(0, 4)[None, :]
@@ -55,7 +55,7 @@ def _matrix_rows(
 
 @triton.jit
 def _product(matrix, state, BLOCK: tl.constexpr, LANES: tl.constexpr, TRANSPOSED: tl.constexpr):
-    """``M h``, or ``Mᵀ h``, for every lane."""
+    """Compute ``M h``, or ``Mᵀ h``, for every lane."""
     vector = tl.reshape(state, (LANES, BLOCK))
     if TRANSPOSED:
         total = tl.sum(matrix * tl.expand_dims(vector, 2), 1)
@@ -67,7 +67,7 @@ def _product(matrix, state, BLOCK: tl.constexpr, LANES: tl.constexpr, TRANSPOSED
 
 @triton.jit
 def _letter(tokens, mask, row, position, inside, time, DENSE: tl.constexpr, MASKED: tl.constexpr):
-    """Which matrix the step uses, and whether the step is real."""
+    """Find which matrix the step uses, and whether the step is real."""
     place = row * time + position
     real = inside
     if MASKED:
@@ -85,7 +85,7 @@ def _operands(
     D: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, ACC: tl.constexpr, DENSE: tl.constexpr,
     ORDERED: tl.constexpr, ADDITIVE: tl.constexpr, MASKED: tl.constexpr, PACKED: tl.constexpr, REVERSED: tl.constexpr,
 ):  # fmt: skip
-    """What one step computes with: matrix, additive term, whether it is real, which document begins."""
+    """Load what one step computes with: matrix, additive term, whether it is real, which document begins."""
     which, real = letter
     known = real
     if not DENSE:
@@ -110,7 +110,7 @@ def _stepped(
     D: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, PACKED: tl.constexpr, REVERSED: tl.constexpr,
     TRANSPOSED: tl.constexpr, ADD_FIRST: tl.constexpr, WRITES_INITIAL: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """One step: the state after it, and what is written for its position."""
+    """Take one step: return the state after it, and what is written for its position."""
     matrix, term, real, document = fetched
     if PACKED and not REVERSED:
         begins = document >= 0
@@ -143,7 +143,7 @@ def _walked(
     DENSE: tl.constexpr, ORDERED: tl.constexpr, ADDITIVE: tl.constexpr, MASKED: tl.constexpr, PACKED: tl.constexpr,
     REVERSED: tl.constexpr, ADD_FIRST: tl.constexpr, WRITE: tl.constexpr,
 ):  # fmt: skip
-    """The state after ``distance`` steps from ``origin``, each lane its own.
+    """Take ``distance`` steps from ``origin``, each lane its own; return the state after them.
 
     Operands are read ``AHEAD`` steps before their use (0: just before, which many warps hide as well), tokens earlier.
     """
@@ -239,16 +239,16 @@ def sweep(
             BLOCK, LANES, AHEAD, ACC, True, True, ADDITIVE, False, False, REVERSED, False, "nothing",
         )  # fmt: skip
     if REPLAYS:
-        # A product overflowed where the states need not: go there one step at a time.
+        # A product overflowed though the states may not: compute the state there one step at a time.
         wrong = tl.reshape((rows & ~(tl.abs(state) < float("inf"))).to(tl.int32), (LANES, BLOCK))
         lost = tl.reshape(tl.broadcast_to(tl.max(wrong, 1, keep_dims=True), (LANES, BLOCK)), (LANES * BLOCK,)) > 0
         there = tl.where(lost, time - begin - steps if REVERSED else begin, 0)
         edge = tl.zeros_like(begin) + (time - 1 if REVERSED else 0)
-        anew = tl.zeros([LANES * BLOCK], ACC)
+        fresh = tl.zeros([LANES * BLOCK], ACC)
         if not PACKED and not REVERSED:
-            anew = tl.load(initial + row * D + i, mask=rows, other=0.0).to(ACC)
+            fresh = tl.load(initial + row * D + i, mask=rows, other=0.0).to(ACC)
         state = _walked(
-            tl.where(lost, anew, state), matrices, tokens, additive, mask, starts, initial, to_initial, out,
+            tl.where(lost, fresh, state), matrices, tokens, additive, mask, starts, initial, to_initial, out,
             row, edge, there, i, time, symbols, 0, D,
             BLOCK, LANES, 1, ACC, DENSE, ORDERED, ADDITIVE, MASKED, PACKED, REVERSED, ADD_FIRST, "nothing",
         )  # fmt: skip
