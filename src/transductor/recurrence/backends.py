@@ -43,7 +43,7 @@ class Backend:
 
 
 def solved(problem: Problem, backend: str) -> Tensor:
-    """All states ``(B, T, D)`` of a checked scan, by the backend of that name."""
+    """Compute all states ``(B, T, D)`` of a checked scan by the backend of that name."""
     chosen = _quickest(problem) if backend == "auto" else BACKENDS[backend]
     if backend != "auto" and (error := chosen.refusal(problem)) is not None:
         raise error
@@ -53,7 +53,7 @@ def solved(problem: Problem, backend: str) -> Tensor:
 
 
 def _quickest(problem: Problem) -> Backend:
-    """The backend that ``auto`` stands for."""
+    """Choose the backend that ``auto`` stands for."""
     for backend in tuple(BACKENDS.values())[::-1]:
         visible = backend.traceable or not torch.compiler.is_compiling()
         if visible and backend.suits(problem) and backend.refusal(problem) is None:

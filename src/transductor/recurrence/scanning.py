@@ -96,8 +96,8 @@ def scan(
     # Inside a compiled graph `auto` chooses only among traceable backends.
     traceable = semiring == "real" and (backend not in BACKENDS or BACKENDS[backend].traceable)
     run = _hidden_from_compilers() if torch.compiler.is_compiling() and not traceable else _run
-    given = transitions, tokens, bias, token_bias, initial_state, mask, lengths, cu_seqlens, layout
-    states, final = run(given, semiring, backend, return_final)
+    values = transitions, tokens, bias, token_bias, initial_state, mask, lengths, cu_seqlens, layout
+    states, final = run(values, semiring, backend, return_final)
     return states if final is None else (states, final)
 
 
@@ -114,10 +114,10 @@ def _hidden_from_compilers() -> Callable[..., tuple[Tensor, Tensor | None]]:
 _HIDDEN: list[Callable[..., tuple[Tensor, Tensor | None]]] = []
 
 
-def _run(given: tuple[Any, ...], semiring: str, backend: str, return_final: bool) -> tuple[Tensor, Tensor | None]:
+def _run(values: tuple[Any, ...], semiring: str, backend: str, return_final: bool) -> tuple[Tensor, Tensor | None]:
     one_of("semiring", semiring, SEMIRINGS)
     one_of("backend", backend, ["auto", *BACKENDS])
-    arguments = Arguments(*given)
+    arguments = Arguments(*values)
     arguments.check_types()
     with full_precision(arguments.transitions.device):
         problem, _ = arguments.problem(semiring)

@@ -57,7 +57,7 @@ def _combine(
     if not len(width):
         return _combine_long
     size = len(width)
-    whole = size - size % 4
+    by_four = size - size % 4
 
     def in_registers(
         rows: Any, start: Any, weights: Any, first: Any, extra: Any, at: Any, out: Any, to: Any, dim: Any, width: Any
@@ -67,13 +67,13 @@ def _combine(
         b = nothing(rows, width)
         c = nothing(rows, width)
         d = nothing(rows, width)
-        for j in range(0, whole, 4):
+        for j in range(0, by_four, 4):
             row = start + j * size
             a = plus_times(a, take(rows, row, width), weights, first + j)
             b = plus_times(b, take(rows, row + size, width), weights, first + j + 1)
             c = plus_times(c, take(rows, row + 2 * size, width), weights, first + j + 2)
             d = plus_times(d, take(rows, row + 3 * size, width), weights, first + j + 3)
-        for j in range(whole, size):
+        for j in range(by_four, size):
             a = plus_times(a, take(rows, start + j * size, width), weights, first + j)
         put(out, to, plus(plus(a, b), plus(c, d)))
 

@@ -193,13 +193,13 @@ def dots(_: Any, matrices: Any, start: Any, vector: Any, first: Any, rows: Any, 
 @emitted
 def expect(_: Any, array: Any, offset: Any, width: Any) -> Any:
     """Prefetch the ``len(width)`` numbers that begin at ``offset``, which are needed soon."""
-    whole, integer = len(width) * array.dtype.bitwidth // 8, ir.IntType(32)
+    size, integer = len(width) * array.dtype.bitwidth // 8, ir.IntType(32)
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), integer, integer, integer])
         prefetch = get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
         pointer = builder.bitcast(_pointer(context, builder, array, args[0], args[1]), kind.args[0])
-        for line in range(0, whole, 64):
+        for line in range(0, size, 64):
             reading, near, data = integer(0), integer(3), integer(1)
             builder.call(prefetch, [builder.gep(pointer, [integer(line)]), reading, near, data])
         return context.get_dummy_value()

@@ -156,18 +156,18 @@ def picked(
         token = _real_token(tokens, mask, begin, here, stop, symbols, MASKED)
         smaller += tl.sum((token < symbol).to(tl.int32))
     place = chosen + first + smaller
-    found = tl.zeros([], tl.int32)
+    matched = tl.zeros([], tl.int32)
     for slot in range(first, stop, 512):
         here = slot + tl.arange(0, 512)
         mine = (_real_token(tokens, mask, begin, here, stop, symbols, MASKED) == symbol).to(tl.int32)
-        tl.store(place + found + tl.cumsum(mine, 0) - 1, here, mask=mine > 0)
-        found += tl.sum(mine)
+        tl.store(place + matched + tl.cumsum(mine, 0) - 1, here, mask=mine > 0)
+        matched += tl.sum(mine)
     tl.debug_barrier()  # what one thread has stored another reads
     i = tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK, BLOCK], ACC)
-    for slot in range(0, found, TILE):
+    for slot in range(0, matched, TILE):
         t = slot + tl.arange(0, TILE)
-        held = t < found
+        held = t < matched
         here = tl.load(place + t, mask=held, other=0)
         before = _states_before(states, initial, starts, begin + here, time, held, i, D, PACKED)
         adjoint = tl.load(
@@ -228,9 +228,9 @@ def grouped_runs(
         known = (current >= 0) & (current < symbols)
         crosses = begun | goes_on
         edge = tl.where(known & crosses, D, 0)
-        whole = tl.where(known & (crosses == 0), D, 0)
+        finished = tl.where(known & (crosses == 0), D, 0)
         tl.store(edges + target + here, summed, mask=(i < edge)[:, None] & (i < edge)[None, :])
-        inside = (i < whole)[:, None] & (i < whole)[None, :]
+        inside = (i < finished)[:, None] & (i < finished)[None, :]
         tl.store(out + current.to(tl.int64) * D * D + here, summed, mask=inside)
         done += length
 

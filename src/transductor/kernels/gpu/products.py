@@ -56,7 +56,7 @@ def _fragment(line, BLOCK: tl.constexpr, WIDE: tl.constexpr):
 
 @triton.jit
 def _letter(tokens, mask, place, inside, symbols, MASKED: tl.constexpr):
-    """The token at a place; ``symbols``, which stands for the identity, where the step is not real."""
+    """Load the token at a place; ``symbols``, which stands for the identity, where the step is not real."""
     real = inside
     if MASKED:
         real = inside & (tl.load(mask + place, mask=inside, other=0) != 0)
@@ -210,7 +210,7 @@ def products(
 
 @triton.jit
 def _word(table, out, word, symbols, D: tl.constexpr, LETTERS: tl.constexpr, ACC: tl.constexpr):
-    """The product of one word's letters, written as :func:`products` reads it."""
+    """Store the product of one word's letters as :func:`products` reads it."""
     i = tl.arange(0, 16)[:, None]
     j = tl.arange(0, 16)[None, :]
     product = (i == j).to(ACC)
