@@ -55,11 +55,7 @@ class Record:
 def _json(value: Any, indent: str = "") -> str:
     """Return indented JSON in which a short list stays on one line, because curves have many short lists."""
     flat = json.dumps(value, allow_nan=False)
-    if (
-        not isinstance(value, (dict, list, tuple))
-        or not value
-        or (isinstance(value, (list, tuple)) and len(flat) < 100)
-    ):
+    if not value or not isinstance(value, (dict, list, tuple)) or (not isinstance(value, dict) and len(flat) < 100):
         return flat
     deeper = indent + "  "
     if isinstance(value, dict):

@@ -191,9 +191,8 @@ def _training(study: ModelCostStudy, models: dict[str, SequenceModel[Any]], devi
         for name in list(trainers) if number % 2 else list(trainers)[::-1]:  # each goes first every other time
             turns[name].append(trainers[name].seconds())
     # Where the host launches slower than the device computes, the host's clock measures launches; a graph has none.
-    watches = (
-        {name: stopwatch([trainer.step], device) for name, trainer in trainers.items()} if device == "cuda" else {}
-    )
+    timed = trainers if device == "cuda" else {}
+    watches = {name: stopwatch([trainer.step], device) for name, trainer in timed.items()}
     captured = take_turns(watches, box=study.turns * 0.1, rounds=study.turns)
     entries = {}
     for name, trainer in trainers.items():
