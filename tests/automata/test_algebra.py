@@ -183,7 +183,7 @@ def test_cascades_associate(seed):
     ("words", "act"),
     [
         ("same weights; got 'rational' and 'float'", lambda a, b: a + b.over("float")),
-        ("'c' belong to one alone", lambda a, b: a + rational_automaton(np.random.default_rng(0), 2, 3)),
+        ("'c' are in one alone", lambda a, b: a + rational_automaton(np.random.default_rng(0), 2, 3)),
         (
             "a difference needs weights",
             lambda a, b: in_semiring("boolean", np.random.default_rng(0)) - a.over("rational"),

@@ -44,11 +44,8 @@ def _matched(a: WeightedAutomaton, b: WeightedAutomaton) -> WeightedAutomaton:
     if a.weights is not b.weights:
         raise ValueError(f"both automata must have the same weights; got {a.weights.name!r} and {b.weights.name!r}")
     if set(a.alphabet) != set(b.alphabet):
-        only = sorted(map(repr, set(a.alphabet) ^ set(b.alphabet)))
-        raise ValueError(
-            f"both automata must have the same letters; {', '.join(only[:6])} belong to one alone "
-            "(extended() adds letters)"
-        )
+        only = ", ".join(sorted(map(repr, set(a.alphabet) ^ set(b.alphabet)))[:6])
+        raise ValueError(f"both automata must have the same letters; {only} are in one alone (extended() adds letters)")
     return b if a.alphabet == b.alphabet else b.with_alphabet(a.alphabet)
 
 

@@ -15,6 +15,7 @@ from transductor.automata.weights import WEIGHTS, Array
 from transductor.automata.words import Symbol
 
 Word = tuple[Symbol, ...]
+Values = Callable[[Word], Fraction]
 
 
 class NotRational(ValueError):
@@ -78,7 +79,7 @@ def interpolated(
     raise NotRational(failure)
 
 
-def _independent(value: Callable[[Word], Fraction], words: list[Word]) -> tuple[list[Word], list[Word]]:
+def _independent(value: Values, words: list[Word]) -> tuple[list[Word], list[Word]]:
     """Return prefixes whose rows are a basis of the block, and as many suffixes that tell them apart."""
     prefixes: list[Word] = []
     suffixes: list[Word] = []
@@ -96,9 +97,7 @@ def _independent(value: Callable[[Word], Fraction], words: list[Word]) -> tuple[
     return prefixes, suffixes
 
 
-def _machine(
-    value: Callable[[Word], Fraction], letters: Word, prefixes: list[Word], suffixes: list[Word]
-) -> WeightedAutomaton:
+def _machine(value: Values, letters: Word, prefixes: list[Word], suffixes: list[Word]) -> WeightedAutomaton:
     if not prefixes:
         return WeightedAutomaton([0], [[[0]] for _ in letters], [0], letters)
     # Columns are the states after the prefixes, in the coordinates of the suffixes.

@@ -255,6 +255,4 @@ def _of_strings(automaton: WeightedAutomaton, statistics: Statistics) -> Weighte
         return automaton
     rest = np.eye(automaton.dim) - automaton.matrices.sum(axis=0)
     initial = rest @ automaton.initial if statistics == "factors" else automaton.initial
-    return WeightedAutomaton(
-        initial, automaton.matrices, automaton.final @ rest, automaton.alphabet, weights=automaton.weights
-    )
+    return WeightedAutomaton(initial, automaton.matrices, automaton.final @ rest, automaton.alphabet, weights="float")
