@@ -22,9 +22,10 @@ demo: $(READY)
 	$(BIN)/transductor demo
 
 # Two workers with one thread each: more threads would only compete for two cores. Each worker takes one half of the
-# files, so that what a file's tests share is made once, and helps the other when it is done.
+# files, so that what a file's tests share is made once, and helps the other when it is done. Bytecode is written even
+# where the environment forbids it: many tests start processes, which would compile every module again.
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -q -m slow
