@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.automata.samples import one_way, random_machine
-from transductor.automata import drawing, formats
+from transductor.automata import drawing, formats, zero_series
 from transductor.automata.finite_automata import DFA, NFA
 from transductor.automata.formats.labels import arc_label, letter_label, weight_label
 from transductor.automata.weighted import WeightedAutomaton
@@ -105,13 +105,14 @@ def test_notebooks_show_a_picture():
 
 def test_labels():
     real = WEIGHTS["float"]
-    assert arc_label(real, [("a", 1.0), ("b", 0.5), ("c", 1.0)]) == "a, c\nb : 0.5"
+    assert arc_label(zero_series("abc", real), [(0, 1.0), (1, 0.5), (2, 1.0)]) == "a, c\nb : 0.5"
     assert weight_label(real, -1 / 3) == "−0.3333"
     assert weight_label(WEIGHTS["min_plus"], 0.0) == ""
     assert weight_label(WEIGHTS["rational"], WEIGHTS["rational"].parse("1/" + "3" * 40)).startswith("≈")
     assert weight_label(WEIGHTS["rational"], WEIGHTS["rational"].number(10**400)) == "≈huge"
-    assert len(arc_label(real, [(f"letter{i}", 1.0) for i in range(100)]).splitlines()) <= 8
-    assert len(arc_label(real, [(f"letter{i}", math.sqrt(i + 2)) for i in range(100)]).splitlines()) == 6
+    many = zero_series([f"letter{i}" for i in range(100)], real)
+    assert len(arc_label(many, [(i, 1.0) for i in range(100)]).splitlines()) <= 8
+    assert len(arc_label(many, [(i, math.sqrt(i + 2)) for i in range(100)]).splitlines()) == 6
     assert [letter_label(letter) for letter in (" ", "", "a b", "\n", 3)] == ["' '", "''", "a b", "'\\n'", "3"]
 
 
