@@ -36,7 +36,7 @@ def certify(
 
     with refusals(TypeError, IndexError):
         if model is not None and checked is not None:
-            raise ValueError("the model stands before --model already; name it once")
+            raise ValueError("the model is an argument already, and --model names it again; give it once")
         folder = checked if model is None else model
         loaded = None if folder is None else load(folder)
         if check is not None:
