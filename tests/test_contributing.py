@@ -1,0 +1,101 @@
+"""CONTRIBUTING.md followed literally, in a copy of the project: every file, line and command of its recipes.
+
+A block that begins with the path of a file is that file.  A block of changes names a file, shows a line that is there,
+and adds the lines that follow it.  A shell block is run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "CONTRIBUTING.md"
+COPIED = ("src", "tests", "docs", "README.md", "CONTRIBUTING.md", "pyproject.toml", "constraints.txt")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of the page, and the heading it stands under."""
+
+    heading: str
+    language: str
+    text: str
+
+
+def blocks() -> list[Block]:
+    found, heading = [], ""
+    for match in re.finditer(r"^## ([^\n]*)$|^```(\w+)\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL):
+        heading = match[1] or heading
+        if match[2]:
+            found.append(Block(heading, match[2], match[3]))
+    return found
+
+
+def add_lines(folder: Path, change: str) -> None:
+    """Apply a block of changes: each run of new lines goes below the line shown above it, which occurs once."""
+    name, *lines = change.splitlines()
+    path = folder / name
+    text = path.read_text().splitlines()
+    anchor = None
+    for line in lines:
+        mark, content = line[:1], line[1:]
+        if mark == "+":
+            text.insert(anchor + 1, content)
+            anchor += 1
+        else:
+            assert text.count(content) == 1, f"{name} must have this line once: {content}"
+            anchor = text.index(content)
+    path.write_text("\n".join(text) + "\n")
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory) -> Path:
+    """The project with every recipe of the page carried out."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__", "kept", "*.egg-info"))
+        else:
+            shutil.copy(source, folder / name)
+    for block in blocks():
+        if block.language == "python":
+            first, _, rest = block.text.partition("\n")
+            path = folder / first.removeprefix("# ")
+            assert first.startswith("# ") and not path.exists(), f"{block.heading}: {first}"
+            path.write_text(rest)
+        elif block.language == "diff":
+            add_lines(folder, block.text)
+    return folder
+
+
+COMMANDS = [(block.heading, line) for block in blocks() if block.language == "sh" for line in block.text.splitlines()]
+
+
+def test_every_recipe_has_a_command_that_tests_it():
+    assert {heading for heading, _ in COMMANDS} == {"A new family", "A new task", "A new study", "A new backend of the scan"}
+
+
+@pytest.mark.parametrize("command", [command for _, command in COMMANDS])
+def test_the_inherited_suites_take_what_was_added(copy, command):
+    program, *arguments = shlex.split(command)
+    assert program == "pytest"
+    environment = {**os.environ, "PYTHONPATH": str(copy / "src")}
+    outcome = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+        cwd=copy,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert outcome.returncode == 0, outcome.stdout[-3000:] + outcome.stderr[-1000:]
+    assert re.search(r"\d+ passed", outcome.stdout), outcome.stdout[-1000:]
