@@ -2,7 +2,7 @@
 
     python benchmarks/compare_checkouts.py OLD NEW --device cuda --rounds 8
 
-OLD and NEW are folders with ``src/transductor``.  Each round starts one process per checkout, in alternating order, which
+OLD and NEW are folders with ``src/transductor``.  Each round starts one process per checkout, in alternating order, and
 times scans, heads and models through the public interface.  A ratio is NEW over OLD within a round; beside its median
 stand the least and the largest ratio, and the spread of OLD against itself from one round to the next.
 """
