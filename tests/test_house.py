@@ -114,3 +114,10 @@ def test_every_folder_says_what_it_holds():
 
 def test_the_page_and_picture_of_the_house_are_up_to_date():
     subprocess.run([sys.executable, ROOT / "docs" / "make_architecture.py", "--check"], check=True)
+
+
+def test_every_path_on_the_page_of_the_house_exists():
+    """Paths are written from the package (`heads/rational.py`) or from the project (`tests/tasks/test_truths.py`)."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    for name in set(re.findall(r"`([\w/]+(?:\.py|\.md|/))`", text)):
+        assert (SOURCE / name).exists() or (ROOT / name).exists(), name
