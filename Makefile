@@ -31,8 +31,8 @@ test-slow: $(READY)
 	$(BIN)/python -m pytest -q -m slow
 
 lint: $(READY)
-	$(BIN)/ruff check src tests benchmarks examples
-	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples docs/make_architecture.py
+	$(BIN)/ruff format --check src tests benchmarks examples docs/make_architecture.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

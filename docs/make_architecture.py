@@ -152,8 +152,8 @@ def picture(graph: networkx.DiGraph) -> str:
         x, y = middles[name]
         parts.append(
             f'<rect x="{x - widths[name] / 2:.0f}" y="{y - half:.0f}" width="{widths[name]}" height="{BOX_HEIGHT}" '
-            f'rx="6" fill="#eaf1f8" stroke="#35618f"/><text x="{x:.0f}" y="{y + 5:.0f}" text-anchor="middle" fill="#14304d">'
-            f"{escape(label)}</text>"
+            f'rx="6" fill="#eaf1f8" stroke="#35618f"/>\n<text x="{x:.0f}" y="{y + 5:.0f}" text-anchor="middle" '
+            f'fill="#14304d">{escape(label)}</text>'
         )
     return "\n".join([*parts, "</svg>", ""])
 

@@ -32,12 +32,12 @@ class Block:
 
 
 def blocks() -> list[Block]:
-    found, heading = [], ""
+    every, heading = [], ""
     for match in re.finditer(r"^## ([^\n]*)$|^```(\w+)\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL):
         heading = match[1] or heading
         if match[2]:
-            found.append(Block(heading, match[2], match[3]))
-    return found
+            every.append(Block(heading, match[2], match[3]))
+    return every
 
 
 def add_lines(folder: Path, change: str) -> None:
@@ -71,7 +71,8 @@ def copy(tmp_path_factory) -> Path:
         if block.language == "python":
             first, _, rest = block.text.partition("\n")
             path = folder / first.removeprefix("# ")
-            assert first.startswith("# ") and not path.exists(), f"{block.heading}: {first}"
+            assert first.startswith("# "), f"{block.heading}: {first}"
+            assert not path.exists(), path
             path.write_text(rest)
         elif block.language == "diff":
             add_lines(folder, block.text)
@@ -82,7 +83,8 @@ COMMANDS = [(block.heading, line) for block in blocks() if block.language == "sh
 
 
 def test_every_recipe_has_a_command_that_tests_it():
-    assert {heading for heading, _ in COMMANDS} == {"A new family", "A new task", "A new study", "A new backend of the scan"}
+    expected = ["A new family", "A new task", "A new study", "A new backend of the scan"]
+    assert [heading for heading, _ in COMMANDS] == expected
 
 
 @pytest.mark.parametrize("command", [command for _, command in COMMANDS])

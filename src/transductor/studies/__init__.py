@@ -31,5 +31,12 @@ __all__ = [
 
 STUDIES: Final[dict[str, Study]] = {
     study.name: study
-    for study in (regular_gap, length_generalization, long_addition, base_two_value, state_tracking, ablations)
+    for study in (
+        regular_gap,
+        length_generalization,
+        long_addition,
+        base_two_value,
+        state_tracking,
+        ablations,
+    )
 }
