@@ -26,7 +26,6 @@ IMPORTS_INSIDE_FUNCTIONS = {
     "kernels/rotation.py": "Triton",
     "kernels/gpu/decoding.py": "Triton",
     "recurrence/operator.py": "Triton",
-    "portraits/__init__.py": "torch, which reading a stored portrait does not need",
 }
 
 

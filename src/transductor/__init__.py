@@ -28,25 +28,17 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "scan": "transductor.recurrence",
-    "RationalHead": "transductor.heads",
-    "UniversalHead": "transductor.heads",
-    "RandomFeatureHead": "transductor.heads",
-    "BackboneConfig": "transductor.model",
-    "RationalReadout": "transductor.model",
-    "RationalTransductor": "transductor.model",
-    "StackedTransductor": "transductor.model",
-    "Transformer": "transductor.model",
-    "LSTM": "transductor.model",
-    "LinearRNN": "transductor.model",
-    "save": "transductor.model",
-    "load": "transductor.model",
-    "compile_head": "transductor.compilation",
-    "compile_model": "transductor.compilation",
-    "extract": "transductor.extraction",
-    "harden": "transductor.extraction",
-    "certify": "transductor.certification",
+# The room of a public name, where it is not ``model``.
+_ROOM = {
+    "scan": "recurrence",
+    "RandomFeatureHead": "heads",
+    "RationalHead": "heads",
+    "UniversalHead": "heads",
+    "compile_head": "compilation",
+    "compile_model": "compilation",
+    "extract": "extraction",
+    "harden": "extraction",
+    "certify": "certification",
 }
 
 __all__ = [
@@ -72,9 +64,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module 'transductor' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
+    value = getattr(import_module(f"transductor.{_ROOM.get(name, 'model')}"), name)
     globals()[name] = value
     return value
 

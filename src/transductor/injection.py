@@ -126,7 +126,7 @@ class NoInjection(Injection):
 
     @staticmethod
     def projected_layers(layers: int) -> int:
-        """Return zero."""
+        """Return zero: no layer."""
         return 0
 
 

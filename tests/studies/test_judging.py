@@ -36,15 +36,14 @@ class Scripted(SequenceModel):
         self.answer = answer
         self.asked = []
 
+    config = start = advance = None
+
     def forward(self, tokens, **_):
         assert not self.training
         assert not torch.is_grad_enabled()
         rows = sum(len(tokens) for tokens in self.asked)
         self.asked.append(tokens)
         return self.answer(tokens, torch.arange(rows, rows + len(tokens)).unsqueeze(1))
-
-
-Scripted.__abstractmethods__ = frozenset()  # the judge asks for logits only
 
 
 def right(task):

@@ -150,7 +150,7 @@ class WeightedAutomaton:
             yield from itertools.product(self.alphabet, repeat=length)
 
     def over(self, weights: str | Weights) -> WeightedAutomaton:
-        """Return the same numbers as other weights: rationals as floats, 0 and 1 as truth values or as rationals, …
+        """Return the same numbers as other weights: rationals as floats, 0 and 1 as truth values.
 
         Floats become the rationals they are.  Between numbers and tropical or log weights nothing is converted.
         """

@@ -21,7 +21,8 @@ class SequenceModel(nn.Module, ABC, Generic[StateT]):
     """A model that turns tokens into logits: ``logits = model(tokens)``, or a stream, token by token.
 
     A stream begins with :meth:`start` and goes on with :meth:`advance`; ``StateT`` is what it remembers, a small frozen
-    dataclass.
+    dataclass.  A subclass has ``config``, ``start``, and either ``_logits`` and ``_advanced``, which receive checked
+    tokens and a layout, or ``forward`` and ``advance`` of its own.
     """
 
     takes_time_group: ClassVar[bool] = False  # whether the time axis may lie in shards on a process group
@@ -29,9 +30,10 @@ class SequenceModel(nn.Module, ABC, Generic[StateT]):
     readout: nn.Linear  # from the last features of a position to its logits
 
     @property
-    @abstractmethod
     def vocab_size(self) -> int:
         """How many tokens the model reads: they are ``0 … vocab_size − 1``."""
+        size: int = self.config.vocab_size
+        return size
 
     @property
     def output_size(self) -> int:
@@ -85,9 +87,9 @@ class SequenceModel(nn.Module, ABC, Generic[StateT]):
         check_token_ids("tokens", tokens, self.vocab_size)
         return tokens.long()
 
-    @abstractmethod
     def _logits(self, tokens: Tensor, layout: Layout) -> Tensor:
         """Return the logits of checked tokens ``(B, T)``."""
+        raise NotImplementedError(f"{type(self).__name__} must have _logits, or a forward of its own")
 
     @abstractmethod
     def start(self, batch_size: int) -> StateT:
@@ -101,9 +103,9 @@ class SequenceModel(nn.Module, ABC, Generic[StateT]):
         tokens = self.checked_tokens(tokens)
         return self._advanced(tokens, state, Layout.of(tokens.shape, tokens.device, mask=mask))
 
-    @abstractmethod
     def _advanced(self, tokens: Tensor, state: StateT, layout: Layout) -> tuple[Tensor, StateT]:
         """Return the logits of checked tokens ``(B, n)`` that go on from a state, and the state after them."""
+        raise NotImplementedError(f"{type(self).__name__} must have _advanced, or an advance of its own")
 
     def parameter_count(self) -> int:
         """Count the trainable numbers."""

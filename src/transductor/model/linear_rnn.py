@@ -67,11 +67,6 @@ class LinearRNN(SequenceModel[LinearRNNState]):
         """The sizes of the model."""
         return self._config
 
-    @property
-    def vocab_size(self) -> int:
-        """How many tokens the model reads."""
-        return self._config.vocab_size
-
     def _logits(self, tokens: Tensor, layout: Layout) -> Tensor:
         logits: Tensor = self.readout(self._states(tokens, layout)[0])
         return logits

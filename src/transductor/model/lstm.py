@@ -66,11 +66,6 @@ class LSTM(SequenceModel[LSTMState]):
         """The sizes of the model."""
         return self._config
 
-    @property
-    def vocab_size(self) -> int:
-        """How many tokens the model reads."""
-        return self._config.vocab_size
-
     def _logits(self, tokens: Tensor, layout: Layout) -> Tensor:
         stream = self.embedding(tokens)
         if layout.offsets is not None:

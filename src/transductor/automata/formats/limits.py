@@ -91,7 +91,7 @@ class Budget:
         self.left = steps
 
     def spend(self, steps: int) -> None:
-        """Count ``steps``."""
+        """Count ``steps``, and refuse when none are left."""
         self.left -= steps
         if self.left < 0:
             raise ValueError("there are too many ε arcs or parallel arcs to sum them in reasonable time")

@@ -92,7 +92,7 @@ class Not(Node):
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """The operand."""
+        """The operand alone."""
         return (self.operand,)
 
 
@@ -116,7 +116,7 @@ class Chain(Node):
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """The operands."""
+        """The operands in order."""
         return self.operands
 
     def _is_looser(self, part: Node) -> bool:
@@ -145,7 +145,7 @@ class Quantifier(Node):
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """The body."""
+        """The body alone."""
         return (self.body,)
 
 

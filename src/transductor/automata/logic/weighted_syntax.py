@@ -57,7 +57,7 @@ class Iverson(Node):
 
     @property
     def parts(self) -> tuple[Formula, ...]:
-        """The condition."""
+        """The condition alone."""
         return (self.condition,)
 
 

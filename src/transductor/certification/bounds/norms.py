@@ -181,7 +181,7 @@ class Ellipsoid(Norm):
         self._inverse = _approximate_inverse(form)
 
     def witness(self) -> dict[str, Array]:
-        """Return P."""
+        """Return the form P of the ellipsoid."""
         return {"form": self.form.centre}
 
     def sizes(self, vectors: Ball) -> Array:
