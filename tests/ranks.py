@@ -108,22 +108,26 @@ def _fork_ranks(main, world, argument):
     """Run ``main(argument)`` on ``world`` forks of this process; the first to fail ends the others."""
     import torch.distributed as dist
 
-    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)  # any free port
     shared = {
         "WORLD_SIZE": f"{world}",
         "LOCAL_WORLD_SIZE": f"{world}",
         "MASTER_ADDR": "localhost",
-        "MASTER_PORT": f"{store.port}",
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store above, where torchrun would have one
         "TORCHELASTIC_RESTART_COUNT": "0",
     }
+    # The store starts after the last fork: its thread looks up names, and a fork taken meanwhile would inherit glibc's
+    # lock on the resolver, held for ever.
+    ports, announce = os.pipe()
     ranks = set()
     for rank in range(world):
         child = os.fork()
         if child == 0:
-            os.environ |= shared | {"RANK": f"{rank}", "LOCAL_RANK": f"{rank}"}
+            port = os.read(ports, 5).decode()
+            os.environ |= shared | {"RANK": f"{rank}", "LOCAL_RANK": f"{rank}", "MASTER_PORT": port}
             _run_and_exit(main, argument)
         ranks.add(child)
+    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)  # any free port
+    os.write(announce, f"{store.port:05d}".encode() * world)
     while ranks:
         child, status = os.wait()
         ranks.discard(child)
