@@ -39,6 +39,11 @@ def pytest_collection_finish():
     gc.set_threshold(20_000, 10, 10)
 
 
+def pytest_unconfigure():
+    """Give everything back to the collector; otherwise nanobind, at the end of the process, reports leaks."""
+    gc.unfreeze()
+
+
 def pytest_collection_modifyitems(items):
     folder = Path(__file__).parent
     places = {folder / name: place for place, name in enumerate(LONGEST)}

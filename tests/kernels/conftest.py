@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 try:
     import triton.language as tl
     from triton.runtime import interpreter
@@ -35,7 +37,15 @@ def look_up_types_once():
     interpreter._get_np_dtype = look_up_once
 
 
+def skip_unread_overflow_checks():
+    """Leave out the arithmetic of overflow checks that are not read: without ``debug`` no assertion follows it."""
+    options = interpreter.interpreter_builder.options
+    if not options.debug:
+        interpreter.interpreter_builder.options = replace(options, sanitize_overflow=False)
+
+
 # These names are Triton's own; with a version that has others, the tests are the same and take longer.
 if all(hasattr(interpreter, name) for name in ("_patch_lang", "_LangPatchScope", "_get_np_dtype")):
     prepare_language_once()
     look_up_types_once()
+    skip_unread_overflow_checks()
