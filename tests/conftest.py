@@ -8,6 +8,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+gc.disable()  # until all tests are collected: what they import stays
+
 if not torch.cuda.is_available():
     # Kernels for a GPU are tested on any machine, by Triton's interpreter; it is chosen when triton is imported.
     os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -34,9 +36,9 @@ settings.load_profile("house")
 
 def pytest_collection_finish():
     """Let the garbage collector pass over what was imported, and come less often: it took a tenth of the time."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
+    gc.enable()
 
 
 def pytest_unconfigure():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -148,9 +149,12 @@ def _run_and_exit(main, argument):
 
 
 if __name__ == "__main__":
+    gc.disable()  # what is imported stays
     module = importlib.import_module(sys.argv[1])
     for name in ("torch._dynamo", "torch.distributed.tensor", "transductor.kernels.cpu.loops"):
         with suppress(ImportError):
             importlib.import_module(name)  # otherwise every rank does it at its first gradient or scan
+    gc.freeze()
+    gc.enable()
     for world, argument in zip(sys.argv[2::2], sys.argv[3::2], strict=True):
         _fork_ranks(module.main, int(world), argument)

@@ -11,6 +11,8 @@ import pytest
 pytest.importorskip("triton")
 
 COMPILE_ALL = '''
+import gc
+gc.disable()  # little of what the compiler makes is garbage, and much is looked through for it
 import torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
