@@ -63,6 +63,8 @@ def test_a_captured_graph_follows_new_parameters(name):
 @pytest.mark.parametrize("name", ["native", "embeddings", "llama", "gemma2"])
 def test_a_cache_that_offloads_its_layers(name, cache):
     """Layers move between the devices; the states stay."""
+    if cache == "offloaded_static" and torch.__version__ < "2.12":
+        pytest.skip("torch 2.11 ends with a segmentation fault here, also for a host model without a sidecar")
     model, tokens = SUBJECTS[name]().cuda(), some_tokens(2, 9).cuda()
     output = model.generate(tokens, cache_implementation=cache, **GREEDY)
     assert torch.equal(output, model.generate(tokens, **GREEDY))

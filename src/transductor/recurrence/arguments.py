@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,9 +13,10 @@ from transductor.recurrence.problem import Problem
 from transductor.recurrence.semirings import SEMIRINGS, Semiring
 from transductor.recurrence.shards import Shards
 
+_EVERY_STEP = Layout()
 
-@dataclass(frozen=True)
-class Arguments:
+
+class Arguments(NamedTuple):
     """What :func:`~transductor.recurrence.scan` was called with, not yet checked.
 
     With a ``layout``, the caller has checked the tokens too.
@@ -51,6 +52,8 @@ class Arguments:
         """Return the layout that the keywords describe, unless one was given."""
         if self.layout is not None:
             return self.layout
+        if shards is None and self.mask is self.lengths is self.cu_seqlens is None:
+            return _EVERY_STEP
         if self.mask is not None:
             check_tensor("mask", self.mask)
         shape = self.transitions.shape[:-2] if self.tokens is None else self.tokens.shape

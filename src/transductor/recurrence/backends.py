@@ -47,14 +47,14 @@ def solved(problem: Problem, backend: str) -> Tensor:
     chosen = _quickest(problem) if backend == "auto" else BACKENDS[backend]
     if backend != "auto" and (error := chosen.refusal(problem)) is not None:
         raise error
-    if not chosen.widens:
+    if not chosen.widens and problem.matrices.dtype != problem.initial.dtype:
         problem = replace(problem, matrices=problem.matrices.to(problem.initial.dtype))
     return chosen.states(problem)
 
 
 def _quickest(problem: Problem) -> Backend:
     """Choose the backend that ``auto`` stands for."""
-    for backend in tuple(BACKENDS.values())[::-1]:
+    for backend in reversed(BACKENDS.values()):
         visible = backend.traceable or not torch.compiler.is_compiling()
         if visible and backend.suits(problem) and backend.refusal(problem) is None:
             return backend
