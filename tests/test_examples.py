@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.forks import forks
+from tests.ranks import finished, torchrun
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def run(*arguments: str) -> str:
-    """What a script prints; one thread, because others run beside it."""
-    found = subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-    )
-    assert found.returncode == 0, found.stderr[-2000:]
-    return found.stdout
+OFFLINE = {"HF_HUB_OFFLINE": "1"}
+
+
+@pytest.fixture(scope="module")
+def run():
+    """Run a script in a fork of one process; return what it prints."""
+    with forks("torch._dynamo", "numba", "transformers.modeling_utils", **OFFLINE) as run_program:
+
+        def run_script(name, *arguments, folder):
+            program = f"import runpy, sys; sys.argv[0] = {name!r}; runpy.run_path(sys.argv[0], run_name='__main__')"
+            return run_program(program, *arguments, folder=folder)
+
+        yield run_script
 
 
 def test_every_example_is_run_here():
@@ -31,33 +33,33 @@ def test_every_example_is_run_here():
         assert f'"{script.name}"' in here
 
 
-def test_a_file_of_your_own(tmp_path):
+def test_a_file_of_your_own(tmp_path, run):
     words, labels = tmp_path / "words.txt", tmp_path / "labels.txt"
     words.write_text("a b\nb b a\n\na\n" * 10)
     labels.write_text("1\n1\n0\n1\n" * 10)
-    told = run(
-        str(EXAMPLES / "train_from_your_file.py"), str(words), str(labels), "--steps", "12",
-        "--output", str(tmp_path / "model"),
-    )  # fmt: skip
-    assert "36 sequences, 5 tokens, 2 classes" in told
+    script = str(EXAMPLES / "train_from_your_file.py")
+    output = run(script, words, labels, "--steps", "12", "--output", tmp_path / "model", folder=tmp_path)
+    assert "36 sequences, 5 tokens, 2 classes" in output
     assert (tmp_path / "model" / "config.json").exists()
 
 
-def test_a_decoder(tmp_path):
+def test_a_decoder(tmp_path, run):
     pytest.importorskip("transformers")
-    told = run(str(EXAMPLES / "attach_to_a_decoder.py"), "--steps", "4", "--save", str(tmp_path / "sidecar"))
-    assert "with a sidecar" in told.splitlines()[-2]
+    script = str(EXAMPLES / "attach_to_a_decoder.py")
+    output = run(script, "--steps", "4", "--save", tmp_path / "sidecar", folder=tmp_path)
+    assert "with a sidecar" in output.splitlines()[-2]
     assert list((tmp_path / "sidecar").glob("*.safetensors"))
 
 
-def test_a_frozen_regular_expression():
+def test_a_frozen_regular_expression(tmp_path, run):
     pytest.importorskip("transformers")
-    told = run(str(EXAMPLES / "frozen_regex_sidecar.py"), "--steps", "2")
-    assert told.strip().endswith("100.00% right")  # the head, which nobody trains
+    output = run(str(EXAMPLES / "frozen_regex_sidecar.py"), "--steps", "2", folder=tmp_path)
+    assert output.strip().endswith("100.00% right")  # the head, which is not trained
 
 
 def test_several_processes(tmp_path):
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    script = [str(EXAMPLES / "train_with_torchrun.py"), "--steps", "4", "--output", str(tmp_path)]
-    assert "2 processes" in run(*launch, *script)
+    script = EXAMPLES / "train_with_torchrun.py"
+    status, output = finished(torchrun(2, script, "--steps", "4", "--output", tmp_path))
+    assert status == 0, output[-4000:]
+    assert "2 processes" in output
     assert (tmp_path / "model" / "config.json").exists()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import transductor
+from tests.forks import forks
 
 ROOT = Path(__file__).parents[1]
 PUBLIC = {
@@ -88,56 +89,27 @@ def blocks(page):
     return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
 
 
-# Every page runs in a fork of one process, which has imported what takes seconds to import and is not ours. Every
-# block has a folder and names of its own. The answer to a line of the input is the exit status of its fork.
-RUN_PAGES = """
-import importlib, json, os, sys, traceback
-for name in ("torch._dynamo", "numba"):
-    try:
-        importlib.import_module(name)
-    except ImportError:
-        pass
-for line in sys.stdin:
-    blocks, name, folder = json.loads(line)
-    child = os.fork()
-    if child == 0:
-        os.chdir(folder)
-        output = os.open("output.txt", os.O_CREAT | os.O_WRONLY)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        try:
-            for number, block in enumerate(blocks):
-                os.mkdir(str(number))
-                os.chdir(str(number))
-                exec(compile(block, f"block {number} of {name}", "exec"), {"__name__": "__main__"})
-                os.chdir("..")
-        except BaseException:
-            traceback.print_exc()
-            sys.stderr.flush()
-            os._exit(1)
-        sys.stdout.flush()
-        os._exit(0)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+# Every block has a folder and names of its own.
+RUN_BLOCKS = """
+import json, os, sys
+for number, block in enumerate(json.loads(sys.argv[1])):
+    os.mkdir(str(number))
+    os.chdir(str(number))
+    exec(compile(block, f"block {number} of {sys.argv[2]}", "exec"), {"__name__": "__main__"})
+    os.chdir("..")
 """
 
 
 @pytest.fixture(scope="module")
 def run_page():
-    """Run the blocks of a page in a folder; return the exit status."""
-    command = [sys.executable, "-W", "error", "-c", RUN_PAGES]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes, text=True, bufsize=1) as process:
-
-        def run_page(page, folder):
-            process.stdin.write(json.dumps([blocks(page), page.name, str(folder)]) + "\n")
-            return int(process.stdout.readline())
-
-        yield run_page
+    """Run a program in a fork of a process in which a warning is an error; nothing of ours is imported there."""
+    with forks("torch._dynamo", "numba", options=("-W", "error")) as run:
+        yield run
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
 def test_the_documentation_runs(page, tmp_path, run_page):
-    assert run_page(page, tmp_path) == 0, (tmp_path / "output.txt").read_text()[-4000:]
+    run_page(RUN_BLOCKS, json.dumps(blocks(page)), page.name, folder=tmp_path)
 
 
 def test_the_first_example_fits_on_the_first_screen():

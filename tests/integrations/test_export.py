@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 
@@ -102,6 +103,20 @@ class TestPrograms:
         assert not list(tmp_path.iterdir())
 
 
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory):
+    """Return a function that writes a model with a mask, once; it returns the model and the path of the file."""
+
+    @functools.cache
+    def write(name):
+        torch.manual_seed(0)
+        model = MODELS[name]().eval()
+        path = tmp_path_factory.mktemp("masked") / "model.onnx"
+        return model, export_onnx(model, path, mask=True, lengths=(2, 5)).path
+
+    return write
+
+
 class TestOnnx:
     @pytest.fixture(autouse=True)
     def packages(self):
@@ -145,9 +160,9 @@ class TestOnnx:
                     assert_same(run(tokens=tokens)[0], model(tokens), what=f"{name} at {rows}, {time}")
 
     @pytest.mark.parametrize("name", some("transductor-none-full", "readout"))
-    def test_padding_on_either_side_is_the_models(self, name, tmp_path, opened):
-        model = MODELS[name]().eval()
-        run = opened(export_onnx(model, tmp_path / "model.onnx", mask=True, lengths=(5,)).path)
+    def test_padding_on_either_side_is_the_models(self, name, masked, opened):
+        model, path = masked(name)
+        run = opened(path)
         with torch.no_grad():
             for time in reachable(name, (1, 7, 64, 129)):
                 tokens, index = torch.randint(0, V, (3, time)), torch.arange(time)
@@ -219,11 +234,11 @@ class TestOnnx:
             outputs.append(out)
         assert_same(torch.stack(outputs, 1), model(tokens))
 
-    def test_the_file_says_what_it_is(self, tmp_path):
+    def test_the_file_says_what_it_is(self, masked):
         import onnx
 
-        model = MODELS["transductor-none-full"]()
-        file = onnx.load(export_onnx(model, tmp_path / "model.onnx", mask=True, lengths=(2,)).path)
+        model, path = masked("transductor-none-full")
+        file = onnx.load(path)
         metadata = {entry.key: entry.value for entry in file.metadata_props}
         assert from_json(metadata["transductor.config"]) == model.config
         named = {

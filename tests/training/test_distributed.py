@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -109,11 +110,18 @@ def test_a_killed_rank_is_noticed_named_and_survived(outcomes, single):
     assert_same_curve(outcomes["4"]["resumed"]["killed"], single["plain"])
 
 
+# Both ranks: rank 1 is a fork of rank 0, so that torch is imported once.
 WAITING = """
 import os, signal, sys
+import torch._dynamo
 import torch.distributed as dist
 from tests.training.distributed_runs import begun
 from transductor.training.distributed import DistributedTrainer, joined_ranks
+os.environ["RANK"] = "0" if os.fork() else "1"
+if os.environ["RANK"] == "1":
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
 with joined_ranks(timeout=60):
     trainer = begun(DistributedTrainer, "plain", None)
     def on_step(point):
@@ -125,32 +133,28 @@ with joined_ranks(timeout=60):
 
 
 def test_told_to_stop_while_it_waits_for_another_rank_it_speaks():
-    """A rank that hangs answers nobody; torchrun's SIGTERM comes while the others wait inside a library."""
+    """A rank that hangs does not answer; torchrun's SIGTERM comes while the others wait inside a library."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = str(free.getsockname()[1])
-    ranks = []
-    for rank in range(2):
-        environment = os.environ | {
-            "RANK": str(rank),
-            "WORLD_SIZE": "2",
-            "MASTER_ADDR": "localhost",
-            "MASTER_PORT": port,
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(ROOT),
-        }
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
-        ranks.append(subprocess.Popen([sys.executable, "-c", WAITING], **pipes))
-    try:
-        assert ranks[0].stdout.readline() == "waits\n", ranks[0].stderr.read()
-        time.sleep(1)  # into the second step, which needs the other rank
-        ranks[0].send_signal(signal.SIGTERM)
-        _, said = ranks[0].communicate(timeout=30)
-    finally:
-        for each in ranks:
-            each.kill()
-            each.communicate()
-    assert ranks[0].returncode == 128 + signal.SIGTERM
+    environment = os.environ | {
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": port,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+    }
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
+    with subprocess.Popen([sys.executable, "-c", WAITING], **pipes, start_new_session=True) as rank:
+        try:
+            assert rank.stdout.readline() == "waits\n", rank.stderr.read()
+            time.sleep(1)  # into the second step, which needs the other rank
+            rank.send_signal(signal.SIGTERM)
+            _, said = rank.communicate(timeout=30)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(rank.pid, signal.SIGKILL)  # rank 1, which is stopped
+    assert rank.returncode == 128 + signal.SIGTERM
     assert "rank 0 of 2 stopped at step 2: it was told to stop" in said
     assert "no state was written by this run" in said
 
