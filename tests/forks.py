@@ -26,7 +26,7 @@ for line in sys.stdin:
     if child == 0:
         os.chdir(folder)
         for stream, name in ((1, "output.txt"), (2, "errors.txt")):
-            os.dup2(os.open(name, os.O_CREAT | os.O_WRONLY), stream)
+            os.dup2(os.open(name, os.O_CREAT | os.O_TRUNC | os.O_WRONLY), stream)
         sys.argv, status = arguments, 0
         try:
             exec(compile(program, "program", "exec"), {"__name__": "__main__"})
@@ -37,6 +37,7 @@ for line in sys.stdin:
         sys.stderr.flush()
         os._exit(status)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+gc.unfreeze()  # otherwise nanobind reports leaks
 """
 
 

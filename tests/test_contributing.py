@@ -6,16 +6,15 @@ and adds the lines that follow it.  A shell block is run.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.forks import forks
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "CONTRIBUTING.md"
@@ -87,17 +86,24 @@ def test_every_recipe_has_a_command_that_tests_it():
     assert [heading for heading, _ in COMMANDS] == expected
 
 
+@pytest.fixture(scope="module")
+def run(copy):
+    """Run a program in a fork of a process that has imported torch, and nothing of the project."""
+    with forks("torch._dynamo", "numba", PYTHONPATH=str(copy / "src")) as run_program:
+        yield run_program
+
+
+PYTEST = """
+import sys, pytest
+status = pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[1:]])
+if status:
+    sys.exit(open("output.txt").read()[-3000:])
+"""
+
+
 @pytest.mark.parametrize("command", [command for _, command in COMMANDS])
-def test_the_inherited_suites_take_what_was_added(copy, command):
+def test_the_inherited_suites_take_what_was_added(copy, run, command):
     program, *arguments = shlex.split(command)
     assert program == "pytest"
-    environment = {**os.environ, "PYTHONPATH": str(copy / "src")}
-    outcome = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
-        cwd=copy,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert outcome.returncode == 0, outcome.stdout[-3000:] + outcome.stderr[-1000:]
-    assert re.search(r"\d+ passed", outcome.stdout), outcome.stdout[-1000:]
+    output = run(PYTEST, *arguments, folder=copy)
+    assert re.search(r"\d+ passed", output), output[-1000:]
