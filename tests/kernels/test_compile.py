@@ -123,13 +123,17 @@ def compiled(known):
 
 
 def test_every_kernel_compiles_for_a_gpu():
-    compiled(json.loads(RECORD.read_text()))
+    known = json.loads(RECORD.read_text())
+    outcome = compiled(known)
+    assert outcome["compiled"] == len(set(outcome["keys"]) - set(known))
 
 
 def test_a_kernel_that_is_not_known_is_compiled():
-    known = json.loads(RECORD.read_text())
-    outcome = compiled([key for key in known if key != known[0]])
-    assert outcome["compiled"] >= (known[0] in outcome["keys"])
+    """The first kernel of this compiler is struck off the list; where the list is another compiler's, all are new."""
+    outcome = compiled(json.loads(RECORD.read_text()))
+    if outcome["compiled"]:
+        pytest.skip("the list is of another release of Triton, so all kernels were compiled")
+    assert compiled(outcome["keys"][1:])["compiled"] == 1
 
 
 @pytest.mark.slow
