@@ -55,8 +55,8 @@ def solved(problem: Problem, backend: str) -> Tensor:
 def _quickest(problem: Problem) -> Backend:
     """Choose the backend that ``auto`` stands for."""
     for backend in reversed(BACKENDS.values()):
-        visible = backend.traceable or not torch.compiler.is_compiling()
-        if visible and backend.suits(problem) and backend.refusal(problem) is None:
+        allowed = backend.traceable or not torch.compiler.is_compiling()
+        if allowed and backend.suits(problem) and backend.refusal(problem) is None:
             return backend
     raise AssertionError("the chunked scan computes every problem")
 

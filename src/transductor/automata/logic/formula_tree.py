@@ -13,7 +13,7 @@ from transductor.automata.logic.formula_text import FormulaError, Reader
 
 RESERVED = frozenset(("exists", "forall", "first", "last", "true", "false", "in", "sub", "sum", "prod"))
 
-Places: TypeAlias = dict[str, int | None]
+TextPositions: TypeAlias = dict[str, int | None]
 """Names, each with the place in the text where it is first used; None where that is not known."""
 
 _KIND = {False: "a variable for a position (lower-case)", True: "a variable for a set (upper-case)"}
@@ -159,7 +159,7 @@ def is_variable(name: str) -> bool:
     return name.isidentifier() and name not in RESERVED
 
 
-def free_variables(formula: Node) -> Places:
+def free_variables(formula: Node) -> TextPositions:
     """Return the variables that no quantifier binds."""
     if isinstance(formula, Atom):
         return dict.fromkeys(formula.variables, formula.position)
@@ -169,9 +169,9 @@ def free_variables(formula: Node) -> Places:
     return free
 
 
-def first_uses(formula: Node, names_in: Callable[[Node], Places]) -> Places:
+def first_uses(formula: Node, names_in: Callable[[Node], TextPositions]) -> TextPositions:
     """Join the names in the parts of a formula; of two uses of a name, the place of the first is kept."""
-    first: Places = {}
+    first: TextPositions = {}
     for part in formula.parts:
         first = names_in(part) | first
     return first

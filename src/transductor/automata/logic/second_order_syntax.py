@@ -145,7 +145,7 @@ def read_formula(reader: Reader) -> Formula:
     return chained(reader, Joined.connectives, _operand, Joined)
 
 
-def letters_used(formula: tree.Node) -> tree.Places:
+def letters_used(formula: tree.Node) -> tree.TextPositions:
     """Return the letters that a formula asks for."""
     if isinstance(formula, Letter):
         return {formula.letter: formula.position}
