@@ -3,6 +3,7 @@
 from transductor.training.evaluation import Accuracy, Score, evaluate, evaluate_on, score
 from transductor.training.examples import DataError, Examples, FileData, Vocabulary
 from transductor.training.least_squares import LeastSquares, fit_least_squares
+from transductor.training.narrowing import Narrowed, narrow_attention
 from transductor.training.settings import Annealing, Curriculum, TrainingSettings
 from transductor.training.together import train_together
 from transductor.training.trainer import Trainer, TrainingError, TrainingPoint, train
@@ -15,6 +16,7 @@ __all__ = [
     "Examples",
     "FileData",
     "LeastSquares",
+    "Narrowed",
     "Score",
     "Trainer",
     "TrainingError",
@@ -24,6 +26,7 @@ __all__ = [
     "evaluate",
     "evaluate_on",
     "fit_least_squares",
+    "narrow_attention",
     "score",
     "train",
     "train_together",
