@@ -23,6 +23,7 @@ from transductor.transitions import FAMILIES, DPLRTransitions
 
 # torch warns about its own code: a deprecated check when a program is copied, and in 2.11 read-only bytes.
 pytestmark = [
+    pytest.mark.usefixtures("translations_read_once"),
     pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
     pytest.mark.filterwarnings("ignore:The given buffer is not writable:UserWarning"),
 ]

@@ -24,11 +24,18 @@ ONE_GRAPH = [name for name in TRANSDUCTORS if "relative" not in name]
 
 @pytest.fixture(autouse=True)
 def repeatable():
-    """Compiled graphs are compared with eager ones; torch's own determinism switch has no part in it."""
+    """Compiled graphs are compared with eager ones; torch's own determinism switch has no part in it.
+
+    Lengths are dynamic, but not the constants of layers: torch would trace a graph whose ``eps`` is a variable, learn
+    from its own passes that it cannot be one, and trace everything a second time.
+    """
     torch.manual_seed(0)
     with warnings.catch_warnings():  # of the compiler's own imports
         warnings.simplefilter("ignore")
         torch.compiler.reset()
+        constants = torch._dynamo.config.patch(specialize_float=True)
+    with constants:
+        yield
 
 
 def on_device(leaves):

@@ -11,7 +11,7 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -22,7 +22,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 import transductor
 from transductor.checks import VALUE_TOLERANCE, one_of
@@ -184,10 +186,10 @@ def _traced(form: Form) -> torch.export.ExportedProgram:
 
 def _onnx_model(form: Form) -> Any:
     """Return the ONNX model (a protobuf) of a form."""
-    program = _traced(form)
+    with _SimpleAttention():
+        program = _traced(form)
     try:
         with _quiet():
-            program = program.run_decompositions({torch.ops.aten.scaled_dot_product_attention.default: _attention})
             onnx_program = torch.onnx.export(
                 program,
                 input_names=list(form.inputs),
@@ -221,6 +223,15 @@ def _attention(
         scores = scores + attn_mask
     mixed: Tensor = scores.softmax(-1) @ values
     return mixed
+
+
+class _SimpleAttention(TorchFunctionMode):
+    """Traces attention as simple operations; decomposing the finished program would take twice the time of tracing."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return (_attention if func is F.scaled_dot_product_attention else func)(*args, **(kwargs or {}))
 
 
 def _tidy(graph: Any, form: Form) -> None:
