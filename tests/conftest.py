@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import gc
 import os
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
+
+from tests import forks
 
 gc.disable()  # until all tests are collected: what they import stays
 
@@ -32,6 +35,13 @@ LONGEST = (
 
 settings.register_profile("house", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("house")
+
+
+def pytest_configure(config):
+    """Start the process whose forks run programs; pytest's workers use that of the process which started them."""
+    servers = ExitStack()
+    servers.enter_context(forks.server())
+    config.add_cleanup(servers.close)
 
 
 def pytest_collection_finish():

@@ -2,61 +2,74 @@
 
 from __future__ import annotations
 
-import json
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
-# A line of the input is a program, its arguments and the folder it runs in; the answer is its exit status.
-SERVER = """
-import gc, importlib, json, os, sys, traceback
-gc.disable()
-for name in sys.argv[1:]:
-    try:
-        importlib.import_module(name)
-    except ImportError:
-        pass
-gc.freeze()
-gc.enable()
-for line in sys.stdin:
-    program, arguments, folder = json.loads(line)
-    child = os.fork()
-    if child == 0:
-        os.chdir(folder)
-        for stream, name in ((1, "output.txt"), (2, "errors.txt")):
-            os.dup2(os.open(name, os.O_CREAT | os.O_TRUNC | os.O_WRONLY), stream)
-        sys.argv, status = arguments, 0
-        try:
-            exec(compile(program, "program", "exec"), {"__name__": "__main__"})
-        except BaseException:
-            traceback.print_exc()
-            status = 1
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-gc.unfreeze()  # otherwise nanobind reports leaks
-"""
+ROOT = Path(__file__).parents[1]
+CLIENT = Path(__file__).with_name("forked_python.py")
+SERVER = "FORKED_PYTHON"  # the variable that names the server's socket
+IMPORTED = (
+    "torch._dynamo",
+    "torch.distributed.run",
+    "torch.distributed.tensor",
+    "numba",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.figure",
+    "transformers.trainer",
+)
 
 
 @contextmanager
-def forks(*modules, options=(), **environment):
-    """Start the process, with options of Python; yield a function that runs a program and returns what it printed."""
-    with subprocess.Popen(
-        [sys.executable, *options, "-c", SERVER, *modules],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        bufsize=1,
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
-    ) as process:
+def server():
+    """Start the server, unless one is running, for this process and the processes that it starts."""
+    if SERVER in os.environ:
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
+        path = os.path.join(folder, "socket")
+        listener.bind(path)
+        listener.listen()
+        variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        process = subprocess.Popen(
+            [sys.executable, "-P", CLIENT, "--serve", str(listener.fileno()), *IMPORTED],
+            stdin=subprocess.PIPE,
+            pass_fds=[listener.fileno()],
+            env=variables | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        )
+        listener.close()
+        os.environ[SERVER] = path
+        try:
+            yield
+        finally:
+            del os.environ[SERVER]
+            process.stdin.close()
+            process.wait()
 
-        def run(program, *arguments, folder):
-            process.stdin.write(json.dumps([program, ["-c", *map(str, arguments)], str(folder)]) + "\n")
-            status = int(process.stdout.readline())
-            assert status == 0, (Path(folder) / "errors.txt").read_text()[-4000:]
-            return (Path(folder) / "output.txt").read_text()
 
-        yield run
+def python():
+    """Return the command of a Python that has imported torch, and nothing of this project.
+
+    It takes ``-c code``, ``-m module`` or a script.  It is a fork: unlike ``sys.executable``, it does not spend most of
+    its time on imports.
+    """
+    return [sys.executable, "-I", "-S", str(CLIENT), os.environ[SERVER]]
+
+
+def environment(**changes):
+    """Return the environment of a program: one thread, and this checkout before anything that is installed."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)} | changes
+
+
+def run(*arguments, folder, **changes):
+    """Run ``-c code``, ``-m module`` or a script in a folder, with changes of the environment; return its output."""
+    command = [*python(), *map(str, arguments)]
+    variables = os.environ | {name: str(value) for name, value in changes.items()}
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=variables, check=False)
+    assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-4000:]
+    return ended.stdout

@@ -1,4 +1,4 @@
-"""Real ranks for tests: forks of one process, or processes of torchrun; rank 0 writes its answer as JSON."""
+"""Real ranks for tests: forks of one process, or ranks of torchrun; rank 0 writes its answer as JSON."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from tests.forks import environment, python
 
 
 def torchrun(ranks, *arguments):
     """Start ``torchrun`` of a script (or ``-m module``) and do not wait for it."""
-    return _started("torch.distributed.run", "--standalone", "--nproc-per-node", ranks, *arguments)
+    command = "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, "--no-python"
+    return _started(*command, *python(), *arguments)
 
 
 def forked(module, arguments, seconds=240):
@@ -43,13 +44,12 @@ def answers(module, folder, counts=(2, 4)):
 
 
 def _started(module, *arguments):
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
-        [sys.executable, "-m", module, *map(str, arguments)],
+        [*python(), "-m", module, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)},
+        env=environment(),
         start_new_session=True,  # one signal reaches every process of it
     )
 

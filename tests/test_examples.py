@@ -6,25 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.forks import forks
+from tests.forks import run
 from tests.ranks import finished, torchrun
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-
-
-OFFLINE = {"HF_HUB_OFFLINE": "1"}
-
-
-@pytest.fixture(scope="module")
-def run():
-    """Run a script in a fork of one process; return what it prints."""
-    with forks("torch._dynamo", "numba", "transformers.modeling_utils", **OFFLINE) as run_program:
-
-        def run_script(name, *arguments, folder):
-            program = f"import runpy, sys; sys.argv[0] = {name!r}; runpy.run_path(sys.argv[0], run_name='__main__')"
-            return run_program(program, *arguments, folder=folder)
-
-        yield run_script
 
 
 def test_every_example_is_run_here():
@@ -33,7 +18,7 @@ def test_every_example_is_run_here():
         assert f'"{script.name}"' in here
 
 
-def test_a_file_of_your_own(tmp_path, run):
+def test_a_file_of_your_own(tmp_path):
     words, labels = tmp_path / "words.txt", tmp_path / "labels.txt"
     words.write_text("a b\nb b a\n\na\n" * 10)
     labels.write_text("1\n1\n0\n1\n" * 10)
@@ -43,7 +28,7 @@ def test_a_file_of_your_own(tmp_path, run):
     assert (tmp_path / "model" / "config.json").exists()
 
 
-def test_a_decoder(tmp_path, run):
+def test_a_decoder(tmp_path):
     pytest.importorskip("transformers")
     script = str(EXAMPLES / "attach_to_a_decoder.py")
     output = run(script, "--steps", "4", "--save", tmp_path / "sidecar", folder=tmp_path)
@@ -51,7 +36,7 @@ def test_a_decoder(tmp_path, run):
     assert list((tmp_path / "sidecar").glob("*.safetensors"))
 
 
-def test_a_frozen_regular_expression(tmp_path, run):
+def test_a_frozen_regular_expression(tmp_path):
     pytest.importorskip("transformers")
     output = run(str(EXAMPLES / "frozen_regex_sidecar.py"), "--steps", "2", folder=tmp_path)
     assert output.strip().endswith("100.00% right")  # the head, which is not trained

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import transductor
-from tests.forks import forks
+from tests import forks
 
 ROOT = Path(__file__).parents[1]
 PUBLIC = {
@@ -100,16 +100,9 @@ for number, block in enumerate(json.loads(sys.argv[1])):
 """
 
 
-@pytest.fixture(scope="module")
-def run_page():
-    """Run a program in a fork of a process in which a warning is an error; nothing of ours is imported there."""
-    with forks("torch._dynamo", "numba", options=("-W", "error")) as run:
-        yield run
-
-
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
-def test_the_documentation_runs(page, tmp_path, run_page):
-    run_page(RUN_BLOCKS, json.dumps(blocks(page)), page.name, folder=tmp_path)
+def test_the_documentation_runs(page, tmp_path):
+    forks.run("-c", RUN_BLOCKS, json.dumps(blocks(page)), page.name, folder=tmp_path, PYTHONWARNINGS="error")
 
 
 def test_the_first_example_fits_on_the_first_screen():

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import socket
 import subprocess
-import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from tests.ranks import ROOT, finished, forked, once, torchrun
+from tests.forks import environment, python
+from tests.ranks import finished, forked, once, torchrun
 from tests.training import distributed_runs
 from tests.training.distributed_runs import EVERY, FIRST, KILLED_AT, RUNS, SECOND, TRIED, begun, curve
 from transductor.cli import app
@@ -137,23 +135,16 @@ def test_told_to_stop_while_it_waits_for_another_rank_it_speaks():
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = str(free.getsockname()[1])
-    environment = os.environ | {
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "localhost",
-        "MASTER_PORT": port,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
-    }
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
-    with subprocess.Popen([sys.executable, "-c", WAITING], **pipes, start_new_session=True) as rank:
+    variables = environment(WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT=port)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": variables}
+    with subprocess.Popen([*python(), "-c", WAITING], **pipes) as rank:
         try:
             assert rank.stdout.readline() == "waits\n", rank.stderr.read()
             time.sleep(1)  # into the second step, which needs the other rank
             rank.send_signal(signal.SIGTERM)
             _, said = rank.communicate(timeout=30)
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(rank.pid, signal.SIGKILL)  # rank 1, which is stopped
+            rank.kill()  # and with it both ranks, of which one is stopped
     assert rank.returncode == 128 + signal.SIGTERM
     assert "rank 0 of 2 stopped at step 2: it was told to stop" in said
     assert "no state was written by this run" in said
