@@ -17,11 +17,13 @@ from tests.certification.attended import (
     stream_of,
 )
 from tests.certification.perturbed import counter
-from transductor.automata.moore import IGNORED
+from transductor.automata.moore import IGNORED, MooreMachine
+from transductor.certification.bounds.attended_models import attention_agreement
 from transductor.certification.bounds.attended_stream import AttendedStream, attended_logits
 from transductor.certification.bounds.attention_hull import average_error, edges_in_sight
 from transductor.certification.bounds.attention_tensors import NotAnalysed, attention_tensors
 from transductor.extraction.hardening import machine_head
+from transductor.heads import RationalHead
 from transductor.model import (
     BackboneConfig,
     LearnedPositions,
@@ -32,6 +34,7 @@ from transductor.model import (
     SinusoidalPositions,
     SlidingWindow,
 )
+from transductor.transitions import DenseTransitions
 
 MODELS = {
     "two layers": {},
@@ -372,3 +375,36 @@ def test_arguments_are_checked():
         AttendedStream({**tensors, "norm.bias": np.full(8, np.nan)}, 2, None, "float32", letters, outputs)
     with pytest.raises(ValueError, match="labels must be"):
         attended_logits(stream_of(model), np.full(6, 3))
+
+
+def test_a_model_is_compared_with_a_machine():
+    model = random_model(1, values=1e-2)
+    labels = shown_on_short_words(model)
+    letters, counts = pairs_of(3)
+    # A state remembers the letter by which it was reached: labels belong to pairs.
+    label = {(int(a), int(q)): int(shown) for a, q, shown in zip(letters, counts, labels, strict=True)}
+    shown = MooreMachine.explored(
+        (0, 0), 2, lambda state, letter: (letter, (state[1] + letter) % 3), lambda state: label[state]
+    )
+    result = attention_agreement(model, against=shown)
+    assert result.worst == pytest.approx(attended_logits(stream_of(model), labels).worst, rel=1e-6)
+    assert result.holds
+    wrong = MooreMachine(shown.transitions, (shown.outputs + (np.arange(shown.states) == 1)) % 3, shown.start)
+    assert not attention_agreement(model, against=wrong).holds
+    # Only the letter 0 can come: one pair enters the stream, and attention has nothing to choose.
+    only_zeros = MooreMachine(np.array([[0, 1], [1, 1]]), np.array([1, 0]))
+    alone = attention_agreement(model, against=shown, domain=only_zeros)
+    assert len(set(alone.edge)) == 1
+    assert alone.worst > result.worst
+    soft = RationalTransductor(RationalHead(DenseTransitions(state_dim=3, vocab_size=2)), model.backbone.config)
+    with pytest.raises(NotAnalysed, match="harden"):
+        attention_agreement(soft.eval(), against=shown)
+
+
+def test_pairs_that_occur_on_several_edges_are_followed_once():
+    # Letter 1 leads to state 1 and letter 0 to state 0, from both.
+    machine = MooreMachine(np.array([[0, 1], [0, 1]]), np.array([0, 1]))
+    torch.manual_seed(0)
+    config = BackboneConfig(vocab_size=2, output_size=2, width=8, layers=1, attention_heads=2)
+    result = attention_agreement(RationalTransductor(machine_head(machine), config).eval(), against=machine)
+    assert len(result.edge) == 2

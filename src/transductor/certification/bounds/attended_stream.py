@@ -24,7 +24,7 @@ from transductor.certification.bounds.attention_hull import Hull, average_error
 from transductor.certification.bounds.stream_sets import Arithmetic, Rows, gelu, linear, normed
 
 _NUMBERS_AT_ONCE: Final = 1 << 22  # of the largest array
-_FREE_SYMBOLS: Final = 8  # times the width, at the beginning of a layer
+_FREE_SYMBOLS: Final = 4  # times the width, at the beginning of a layer
 _SHARE: Final = 16  # a float length is at most one part in so many below the greatest
 
 

@@ -186,7 +186,8 @@ def normed(rows: Rows, weight: Array, bias: Array, eps: float, arithmetic: Arith
     ``s = s₀ + 2t + |η|²/n``, and ``y/√s`` is wanted.  For every s* > 0 and ``β = s*^(−3/2)``, convexity gives
 
     - ``1/√s + βt ≥ 3/(2√s*) − β(s₀ + |η|²/n)/2``: the tangent at s*;
-    - ``1/√s + βt ≤ 1/√(s₀ + 2t) + βt``, convex in t, hence at most its value at one end of the range of t.
+    - ``1/√s + βt ≤ 1/√(s₀ + 2t + t²/v₀) + βt`` with ``v₀ = |y₀|²/n``, because η has at least its part along y₀; this is
+      convex in t as long as that part does not reach zero, hence at most its value at one end of the range of t.
 
     So ``1/√s = μ − βt ± h`` and ``y/√s = μ y₀ + (μ η − β t y₀) ± (|η| β |t| + |y| h)``: a linear map and a remainder.
     """
@@ -209,7 +210,7 @@ def normed(rows: Rows, weight: Array, bias: Array, eps: float, arithmetic: Arith
 
     linear_columns = middle[:, None, None] * columns - (beta[:, None] * centre)[..., None] * along
     moved = (beta[:, None] * np.abs(centre)) * np.asarray(upper(sum_above(np.abs(share) * reach, 1), 2))[:, None]
-    own = gamma(width + 10) * (middle[:, None] * reach + moved) + middle[:, None] * lost
+    own = gamma(width + 10) * (np.abs(middle)[:, None] * reach + moved) + np.abs(middle)[:, None] * lost
     own = own + beta[:, None] * np.abs(centre) * upper(sum_above(np.abs(share) * lost, 1), 2)[:, None]
     size = np.abs(centre) + side
     remainder = side * (beta * np.maximum(np.abs(below), np.abs(above)))[:, None] + size * half[:, None]
@@ -247,24 +248,34 @@ def _reciprocal_root(
     """Return β, μ and h with ``1/√s = μ − βt ± h``, and the least s; t runs from ``−below`` to ``above``."""
     slack = 4 * gamma(width + 8)
     low, high = variance * (1 - slack) + eps * (1 - 4 * UNIT), upper(variance * (1 + slack) + eps, 4)
+
+    def along(form: Array) -> Array:
+        """Bound s from below where t has this value: |η|² is at least the square of its part along y₀."""
+        square_along = form**2 / upper(variance * (1 + slack), 4)
+        return np.asarray(low + 2 * form + square_along - 32 * UNIT * (low + 2 * np.abs(form) + square_along))
+
+    ends = along(-below), along(above)
     nearest = np.maximum(np.sqrt(variance * (1 - slack)) * (1 - 4 * UNIT) - upper(np.sqrt(square), 2), 0)
-    by_tangent = low - 2 * below - 8 * UNIT * (low + np.abs(below))
-    least = np.maximum(by_tangent, nearest**2 * (1 - 8 * UNIT) + eps * (1 - 4 * UNIT)) * (1 - 4 * UNIT)
+    # There 1/√along is convex in t, and rises towards −below.
+    ahead = variance * (1 - slack) - below
+    has_tangent = (ahead > 0) & (ahead**2 > 2 * eps * variance) & (ends[0] > 0)
+    least = nearest**2 * (1 - 8 * UNIT) + eps * (1 - 4 * UNIT)
+    least = np.where(has_tangent, np.maximum(least, ends[0]), least) * (1 - 4 * UNIT)
     most = upper(high + 2 * np.abs(above) + square, 8)
     most = np.minimum(most, high + 2 * above + square + 16 * UNIT * most)
     most = np.maximum(most, least)
     touching = np.sqrt(least) * np.sqrt(most)
     beta = 1 / (touching * np.sqrt(touching))
     # Without a tangent, the reciprocal root is bounded by its least and largest value alone.
-    has_tangent = by_tangent > 0
     beta = np.where(has_tangent, beta, 0.0)
     sizes = 1.5 / np.sqrt(touching) + beta * (most + high + square + np.abs(below) + np.abs(above)) + 1 / np.sqrt(least)
     bottom = 1.5 / np.sqrt(touching) - 0.5 * beta * (high + square) - 64 * UNIT * sizes
-    bottom = np.where(has_tangent, bottom, 1 / np.sqrt(most) * (1 - 16 * UNIT))
-    safe = np.where(has_tangent, by_tangent, least)
-    ends = np.maximum(1 / np.sqrt(safe) - beta * below, 1 / np.sqrt(safe + 2 * (above + below)) + beta * above)
-    ends = np.where(has_tangent, ends + 64 * UNIT * (sizes + 1 / np.sqrt(safe)), np.inf)
-    top = np.minimum(ends, 1 / np.sqrt(least) + beta * above + 64 * UNIT * sizes)
+    at_least = 1 / np.sqrt(most) - beta * below - 64 * UNIT * sizes
+    bottom = np.where(has_tangent, np.maximum(bottom, at_least), at_least)
+    first, last = (1 / np.sqrt(np.where(has_tangent, end, 1.0)) for end in ends)
+    highest = np.maximum(first - beta * below, last + beta * above) + 64 * UNIT * (sizes + first + last)
+    top = 1 / np.sqrt(least) + beta * above + 64 * UNIT * sizes
+    top = np.where(has_tangent, np.minimum(top, highest), top)
     half = upper(0.5 * (top - bottom) + 8 * UNIT * (np.abs(top) + np.abs(bottom)), 4)
     return beta, 0.5 * (top + bottom), np.asarray(half), least
 
