@@ -4,11 +4,12 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test test-slow lint bench clean
+.PHONY: help demo test test-slow lint bench proofs clean
 help:
 	@echo "make demo   train a Rational Transductor and a Transformer on mod-5 counting, compare them"
 	@echo "make test   run the tests            make lint   ruff, mypy --strict, import rules"
 	@echo "make bench  time the scan            make test-slow   the studies marked slow"
+	@echo "make proofs install Rocq and Flocq where they are missing, build the machine-checked proofs"
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -39,5 +40,11 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/transductor bench scan
 
+# Needs no Python. The build takes half a minute, and fails if a proof is open or rests on more than the reals' axioms.
+proofs:
+	sh proofs/install.sh
+	$(MAKE) --no-print-directory -C proofs
+
 clean:
+	$(MAKE) --no-print-directory -C proofs clean
 	rm -rf $(VENV) build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
