@@ -125,27 +125,32 @@ Definition in_range_units (f : format) (D : nat) (unit : Z) (l : Z * Z * Z) (los
 Definition decides (q : Z) (right wrong : Z * Z * Z) : bool :=
   let '(s, _, e) := right in let '(s', _, e') := wrong in e + e' <? (s - s') * q.
 
+(** [state] is what the readout reads, and [t] the same as a tree. *)
 Definition label_shown (f : format) (D : nat) (state_unit weight_unit : Z) (rows : list class_row)
     (t : tree Z) (state : list Z) (label : Z) : bool :=
   if label <? 0 then true else
   let q := 2 ^ precision f - (Z.of_nat D + 2) in
   let right := Z.to_nat label in
   let logits := map (fun c => (logit D t c, snd c)) rows in
-  (right <? length rows)%nat
-  && forallb (fun k => Z.abs k <=? 2 ^ (largest_exponent f - 1 - state_unit)) state
+  forallb (fun k => Z.abs k <=? 2 ^ (largest_exponent f - 1 - state_unit)) state
   && forallb (fun l => in_range_units f D (state_unit + weight_unit) (fst l) (snd l)) logits
-  && let best := fst (nth right logits (0, 0, 0, 0)) in
-     all_below (length rows) (fun j => (j =? right)%nat || decides q best (fst (nth j logits (0, 0, 0, 0)))).
+  && match logits with
+     | [only] => (label =? 1) && decides q (fst only) (0, 0, 0) || (label =? 0) && decides q (0, 0, 0) (fst only)
+     | _ => (right <? length rows)%nat &&
+         let best := fst (nth right logits (0, 0, 0, 0)) in
+         all_below (length rows) (fun j => (j =? right)%nat || decides q best (fst (nth j logits (0, 0, 0, 0))))
+     end.
 
 (** The invariant. *)
 
-Definition edge_kept (m : model) (s : specification) (matrices : list (list integer_row)) (all : tree node)
-    (t : tree Z) (q d : N) (targets : list N) (a : nat) : bool :=
+(** A letter leads from a node to a node, or out of the domain.  [label_ok] looks at a node and at the state before. *)
+Definition edge_kept (s : specification) (matrices : list (list integer_row)) (all : tree node)
+    (label_ok : node -> list Z -> bool) (st : list Z) (t : tree Z) (q d : N) (targets : list N) (a : nat) : bool :=
   let d' := next (domain_transitions s) d a in
   if inside s d' then
     match lookup all (nth a targets 0%N) with
     | Some n => N.eqb (node_machine n) (next (transitions s) q a) && N.eqb (node_domain n) d'
-        && same (stepped matrices a t) (node_state n)
+        && same (stepped matrices a t) (node_state n) && label_ok n st
     | None => false
     end
   else true.
@@ -158,6 +163,7 @@ Definition domain_closed (s : specification) (V : nat) : bool :=
 (** All of it. *)
 Definition check (m : model) (s : specification) (e : evidence) : bool :=
   let D := dimension m in
+  let O := shown_dimension m in
   let f := head_format m in
   let g := readout_format m in
   let matrices := map (map (integers f 0)) (table m) in
@@ -165,24 +171,31 @@ Definition check (m : model) (s : specification) (e : evidence) : bool :=
   let weights := map (integers g (weight_unit e)) (weight m) in
   let unit := state_unit e + weight_unit e in
   let biases := map (integer_of g unit) (bias m) in
-  let rows := map (fun p => (fst p, snd p, underflow_units g D (state_unit e) (weight_unit e) (row_size (fst p))))
+  let rows := map (fun p => (fst p, snd p, underflow_units g O (state_unit e) (weight_unit e) (row_size (fst p))))
     (combine weights biases) in
   let all := tree_of (nodes e) in
+  let shows := fun n read =>
+    label_shown g O (state_unit e) (weight_unit e) rows (tree_of read) read (output (outputs s) (node_machine n)) in
+  (* where the head looks back, a label depends on the node and on the state before it *)
+  let on_edges := fun n before =>
+    if lookback m then (length (node_state n) =? D)%nat && shows n (node_state n ++ before) else true in
   (* the bit patterns are finite and have the units they are said to have *)
   forallb (forallb (well_formed f 0 D)) (table m)
   && forallb (is_multiple f (state_unit e)) (initial m)
   && (length (weight m) =? length (bias m))%nat
-  && forallb (well_formed g (weight_unit e) D) (weight m)
+  && forallb (well_formed g (weight_unit e) O) (weight m)
   && forallb (is_multiple g unit) (bias m)
-  && (Z.of_nat D + 2 <? 2 ^ precision g)
+  && (Z.of_nat O + 2 <? 2 ^ precision g)
   && (state_unit e <=? largest_exponent g - 1) && (unit <=? largest_exponent g - 1)
   (* the scan is exact *)
   && scan_exact f D (state_unit e) matrices state (why_exact e)
   (* words stay in the domain, and in the nodes *)
   && domain_closed s (length (table m))
   && (let t := tree_of state in
-      all_below (length (table m)) (edge_kept m s matrices all t (start s) (domain_start s) (first_targets e)))
+      all_below (length (table m))
+        (edge_kept s matrices all on_edges state t (start s) (domain_start s) (first_targets e)))
   && forallb (fun n => let t := tree_of (node_state n) in
-      all_below (length (table m)) (edge_kept m s matrices all t (node_machine n) (node_domain n) (node_targets n))
-      && label_shown g D (state_unit e) (weight_unit e) rows t (node_state n) (output (outputs s) (node_machine n)))
+      all_below (length (table m))
+        (edge_kept s matrices all on_edges (node_state n) t (node_machine n) (node_domain n) (node_targets n))
+      && (lookback m || shows n (node_state n)))
     (nodes e).

@@ -27,14 +27,14 @@ End Plain.
 Theorem some_computation : forall m w, exists logits, computed_logits m w logits.
 Proof.
   intros m w.
-  assert (Hstate : exists h, computed_state _ _ (dimension m) (table_entry m) (initial_entry m) w h).
-  { induction w as [ | a w (h & Hh) ] using rev_ind.
+  assert (Hstate : forall x, exists h, computed_state _ _ (dimension m) (table_entry m) (initial_entry m) x h).
+  { induction x as [ | a x (h & Hh) ] using rev_ind.
     - exists (initial_entry m). now constructor.
     - exists (fun i => plain_sum _ _ (inner _ _ (dimension m) (table_entry m a i) h)).
       apply computed_step with (h := h) (M := table_entry m a); [ exact Hh | now constructor | ].
       intros i _. apply plain_sums. }
-  destruct Hstate as (h & Hh).
+  destruct (Hstate w) as (now & Hnow). destruct (Hstate (removelast w)) as (before & Hbefore).
   exists (fun j => plain_sum _ _ (Value (bias_entry m j)
-    :: inner _ _ (dimension m) (weight_entry m j) (fun k => cast _ _ _ _ (h k)))).
-  exists h. split; [ exact Hh | ]. intros j _. apply plain_sums.
+    :: inner _ _ (shown_dimension m) (weight_entry m j) (fun k => cast _ _ _ _ (shown m now before k)))).
+  exists now, before. split; [ exact Hnow | split; [ exact Hbefore | ] ]. intros j _. apply plain_sums.
 Qed.

@@ -234,3 +234,43 @@ Proof.
     rewrite Rmult_assoc, (Rmult_comm (bpow _ _)), <- Rmult_assoc, <- mult_IZR.
     apply Rmult_lt_compat_r; [ apply bpow_gt_0 | ]. now apply IZR_lt.
 Qed.
+
+(** A logit that is further from zero than its error has the sign of its exact value. *)
+Lemma threshold_accepted : forall f g D es ew st (h : nat -> number f) wr b only,
+  (forall k, (k < D)%nat -> represents _ _ (h k) (IZR (nth k st 0%Z) * bpow radix2 es)) ->
+  forallb (fun k => Z.abs k <=? 2 ^ (largest_exponent g - 1 - es))%Z st = true ->
+  (es <= largest_exponent g - 1)%Z -> (es + ew <= largest_exponent g - 1)%Z ->
+  (Z.of_nat D + 2 < 2 ^ precision g)%Z ->
+  well_formed g ew D wr = true -> is_multiple g (es + ew) b = true ->
+  let class := (integers g ew wr, integer_of g (es + ew) b, underflow_units g D es ew (row_size (integers g ew wr))) in
+  let l := logit D (tree_of st) class in
+  let q := (2 ^ precision g - (Z.of_nat D + 2))%Z in
+  in_range_units g D (es + ew) l (snd class) = true ->
+  sums _ _ (Value (number_of g b) :: inner _ _ D (entry g wr) (fun k => cast _ _ _ _ (h k))) only ->
+  (decides q l (0, 0, 0)%Z = true -> Bltb (B754_zero false) only = true) /\
+  (decides q (0, 0, 0)%Z l = true -> Bltb only (B754_zero false) = true).
+Proof.
+  intros f g D es ew st h wr b only Hstate Hrange Hes Ht HD Hw Hb class l q Hr Honly.
+  unfold l, class, in_range_units, decides, logit in *. cbn [snd] in *. apply Z.leb_le in Hr.
+  assert (Ha : ascending 0 (N.of_nat D) (integers g ew wr) = true).
+  { rewrite ascending_integers. now apply andb_prop with (1 := Hw). }
+  assert (Hintended : Forall2 (intended (precision g) (largest_exponent g))
+    (Value (number_of g b) :: inner _ _ D (entry g wr) (fun k => cast _ _ _ _ (h k)))
+    (intentions D es ew st (integers g ew wr) (integer_of g (es + ew) b))) by now apply (terms_intended f).
+  destruct (proj2 (sum_near_exact _ _ _ _ Honly _ Hintended)) as (r & Honly_means & Hnear);
+    [ discriminate | now apply range_accepted | ].
+  assert (B := bound_in_units g D es ew st _ (integer_of g (es + ew) b) Ha).
+  rewrite (intentions_exact D es ew st _ (integer_of g (es + ew) b) Ha) in Hnear.
+  assert (Hq : 0 < IZR q) by (apply IZR_lt; unfold q; lia). fold q in B.
+  assert (Hzero : represents (precision g) (largest_exponent g) (B754_zero false) 0) by (now split).
+  assert (Hpower := bpow_gt_0 radix2 (es + ew)).
+  apply Rabs_le_inv in Hnear. set (E := error_bound _ _ _ _ _) in *.
+  set (exact := (integer_of g (es + ew) b + dot (integers g ew wr) (tree_of st))%Z) in *.
+  set (error := ((Z.of_nat D + 2) * _ + _)%Z) in *.
+  split; intros Hdecides; apply Z.ltb_lt in Hdecides; rewrite ?Z.add_0_r, ?Z.add_0_l, ?Z.sub_0_r, ?Z.sub_0_l in Hdecides;
+    apply IZR_lt in Hdecides; rewrite mult_IZR in Hdecides; apply Rmult_lt_compat_r with (1 := Hpower) in Hdecides.
+  - apply less_than with (1 := Hzero) (2 := Honly_means).
+    assert (E < IZR exact * bpow radix2 (es + ew)) by (apply Rmult_lt_reg_r with (1 := Hq); lra). lra.
+  - apply less_than with (1 := Honly_means) (2 := Hzero). rewrite opp_IZR in Hdecides.
+    assert (E < - IZR exact * bpow radix2 (es + ew)) by (apply Rmult_lt_reg_r with (1 := Hq); lra). lra.
+Qed.
