@@ -230,7 +230,7 @@ class TestRefusals:
         asked = question(parity_model(), counter(2))
         with pytest.raises(ValueError, match="64 hexadecimal digits"):
             rocq_text(asked, model_sha256="abc")
-        with pytest.raises(ValueError, match="end in .v"):
+        with pytest.raises(ValueError, match=r"end in \.v"):
             write_rocq(asked, tmp_path / "parity.txt", model_sha256=HASH)
         assert not list(tmp_path.iterdir())
 
