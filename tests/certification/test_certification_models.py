@@ -81,7 +81,7 @@ def test_a_model_without_attention_is_followed_whole(head, dtype):
 def test_with_attention_or_positions_the_statement_is_about_the_head(options):
     model = transductor(**options)
     certificate = certify(model, against=counter(3))
-    assert (certificate.about, certificate.verdict) == ("head", "proved")
+    assert (certificate.about, certificate.verdict) == ("head", "separated")
     assert "head" in certificate.claim
     assert not any("layer norm" in assumption for assumption in certificate.assumptions)
     check_certificate(certificate, model)
@@ -89,7 +89,7 @@ def test_with_attention_or_positions_the_statement_is_about_the_head(options):
 
 def test_a_head_that_cannot_tell_is_refuted_by_two_words():
     certificate = certify(transductor(attention=SlidingWindow(4)).rational_head, against=counter(6))
-    assert (certificate.about, certificate.verdict) == ("head", "refuted")
+    assert (certificate.about, certificate.verdict) == ("head", "confused")
     other = certificate.numbers["looks_like"]
     assert other[-1] == certificate.word[-1]
     assert sum(other) % 3 == sum(certificate.word) % 3
@@ -100,8 +100,8 @@ def test_what_the_token_says_the_head_need_not_know():
     """The label is the last letter: no state needed."""
     last = MooreMachine(np.array([[0, 1], [0, 1]]), np.arange(2))
     model = transductor(attention=SlidingWindow(4), permutations=((0, 1), (0, 1)))
-    assert certify(model, against=last).verdict == "proved"
-    assert certify(model, against=counter(2)).verdict == "refuted"
+    assert certify(model, against=last).verdict == "separated"
+    assert certify(model, against=counter(2)).verdict == "confused"
 
 
 def test_a_drifting_head_under_attention_has_a_horizon():

@@ -67,7 +67,6 @@ def untrained(folder):
         ("mso:exists x. a(x)", ("-a", "ab")),
         ("task:addition:2", ("--head", "lookback")),
         ("task:counting:5", ("--family", "dense")),
-        ("adder:3", ("--form", "head")),
     ],
 )
 def test_what_is_compiled_is_proved(folder, source, options):
@@ -79,6 +78,33 @@ def test_what_is_compiled_is_proved(folder, source, options):
     shown = done("certify", "model", "--against", source, *alphabet)
     assert shown.startswith("proved: after every word")
     assert "assumes:" in shown
+
+
+def test_of_a_head_alone_nothing_is_called_proved(folder):
+    done("compile", "adder:3", "head", "--form", "head")
+    shown = done("certify", "head", "--against", "adder:3", status=4)
+    assert shown.startswith("separated: after every word token and state of the head determine the machine's label")
+    done("compile", "counter:3", "third", "--form", "head")
+    assert done("certify", "third", "--against", "counter:5", status=5).startswith("confused: after")
+
+
+def test_letters_are_matched_by_name(folder):
+    done("compile", "regex:(a|b)*b", "model", "--alphabet", "ba")
+    assert "refuted" in done("certify", "model", "--against", "regex:(a|b)*a", "--alphabet", "ab", status=1)
+    done("certify", "model", "--against", "regex:(a|b)*b", "--alphabet", "ab", "-o", "proof.json")
+    other = done("certify", "model", "--against", "regex:(a|c)*c", "--alphabet", "ac", status=2)
+    assert "it has 'a', 'c', and the model 'b', 'a'" in " ".join(other.split())
+    yes = done("certify", "--check", "proof.json", "--model", "model", "--against", "regex:(a|b)*b")
+    assert "it is about model, it is about regex:(a|b)*b" in yes
+    no = done("certify", "--check", "proof.json", "--model", "model", "--against", "regex:(a|b)*a", status=2)
+    assert "not about this specification: after" in " ".join(no.split())
+    assert "give --against" in done("certify", "--check", "proof.json", "--model", "model")
+    done("compile", "counter:2", "numbers", "--alphabet", "01")
+    save(load("numbers"), "unnamed")
+    assert "by name" in done("certify", "unnamed", "--against", "regex:(0|1)*1(0|1)*|a", status=2)
+    done("certify", "unnamed", "--against", "counter:2")
+    done("certify", "model", "--against", "regex:(a|b)*b", "--letters", "ba", status=2)
+    done("certify", "unnamed", "--against", "regex:(a|ba*b)*ba*", "--letters", "ab")
 
 
 def test_tokens_are_told(folder):
@@ -96,7 +122,7 @@ def test_a_file_is_compiled_and_certified(folder):
 
 def test_a_series_is_compiled_as_values(folder):
     assert "its states round" in done("compile", "base_value:2", "value")
-    assert done("certify", "value", "--against", "base_value:2").startswith("holds up to 24")
+    assert done("certify", "value", "--against", "base_value:2", status=3).startswith("holds up to 24")
     done("compile", "counter:5", "residue", "--as", "series")
     assert load("residue").readout.out_features == 1
     assert "the value of the readout is the automaton's" in done("certify", "residue", "--against", "counter:5")
@@ -111,7 +137,8 @@ def test_other_forms(folder):
     done("compile", "parity", "start", "--trainable")
     assert all(parameter.requires_grad for parameter in load("start").parameters())
     assert "its states round" in done("compile", "parity", "turns", "--family", "orthogonal")
-    assert done("certify", "turns", "--against", "parity", "--horizon", "100").startswith("holds up to 100")
+    bounded = done("certify", "turns", "--against", "parity", "--horizon", "100", status=4)
+    assert bounded.startswith("separated up to 100")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +162,8 @@ def test_other_forms(folder):
         (("certify", "nowhere", "--against", "parity"), "nowhere"),
         (("certify",), "a model and --against are needed"),
         (("certify", "--check", "nowhere.json"), "cannot be read"),
-        (("certify", "--check", "nowhere.json", "--against", "parity"), "--check takes the question"),
+        (("certify", "--check", "nowhere.json", "--against", "parity"), "cannot be read"),
+        (("certify", "--check", "nowhere.json", "--domain", "parity"), "--check takes the question"),
         (("certify", "a", "--model", "b", "--check", "c"), "give it once"),
     ],
 )
@@ -155,7 +183,7 @@ def test_wrong_inputs_for_a_model(trained):
         (("extract", "trained", "machine.json", "--words", "nowhere.txt"), "nowhere.txt"),
         (("extract", "trained", "machine.json", "--words", "a", "--task", "b"), "one of --words and --task"),
         (("harden", "trained", "trained"), "another folder"),
-        (("certify", "trained", "--against", "adder:2"), "one letter for each"),
+        (("certify", "trained", "--against", "adder:2"), "the letters of the model, by name"),
         (("certify", "trained", "--against", "counter:7"), "labels in [0, 5)"),
         (("certify", "trained", "--against", "base_value:2"), "one output"),
         (("look", "trained", "-o", "figure.txt"), ".png, .svg or .pdf"),
@@ -191,7 +219,9 @@ def test_the_machine_in_other_formats(trained):
     assert "equal" in shown
     assert "token t is the letter t + 1" in done("extract", "trained", "machine.att")
     done("harden", "trained", "hardened")
-    assert "proved" in done("certify", "hardened", "--against", "machine.att", "--weights", "rational")
+    assert "proved" in done(
+        "certify", "hardened", "--against", "machine.att", "--weights", "rational", "--letters", "1 2"
+    )
 
 
 def test_a_whole_transductor_and_a_head_come_back(folder):
@@ -228,7 +258,7 @@ def test_a_trained_head_is_refuted_and_its_hardened_one_proved(trained):
     million = torch.ones(1, 10**6, dtype=torch.long)
     assert torch.equal(load("hardened")(million).argmax(-1), task_named("counting:5").truth(million))
     # Certificates: good ones, of the other model, altered.
-    assert "follows from its numbers, and is about hardened" in done(
+    assert "follows from its numbers, it is about hardened" in done(
         "certify", "--check", "hardened.json", "--model", "hardened"
     )
     assert "proved" in done("certify", "--check", "hardened.json")
@@ -242,7 +272,7 @@ def test_a_trained_head_is_refuted_and_its_hardened_one_proved(trained):
 
 
 def test_a_horizon_that_is_short_holds(trained):
-    shown = done("certify", "trained", "--against", "counter:5", "--horizon", "30")
+    shown = done("certify", "trained", "--against", "counter:5", "--horizon", "30", status=3)
     assert shown.startswith("holds up to 30: after every word of at most 30 letters")
 
 

@@ -5,6 +5,7 @@ from transductor.certification.certifying import certify
 from transductor.certification.checking import check_certificate, read_certificate
 from transductor.certification.encoding import CertificateError
 from transductor.certification.exactness import exactness
+from transductor.certification.naming import in_token_order
 from transductor.certification.subjects import subject_of
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "certify",
     "check_certificate",
     "exactness",
+    "in_token_order",
     "read_certificate",
     "subject_of",
 ]

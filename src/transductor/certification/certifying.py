@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,12 +15,14 @@ from transductor.automata.weighted import WeightedAutomaton
 from transductor.certification.certificates import AgreementCertificate, Evidence, Question
 from transductor.certification.exactness import exactness
 from transductor.certification.model_answers import is_refuted, model_labels
-from transductor.certification.reachability import product_graph, refined_graph
+from transductor.certification.naming import in_token_order
+from transductor.certification.reachability import TooManyStates, product_graph, refined_graph
 from transductor.certification.replay import as_blocks
 from transductor.certification.search.anchor_points import best_anchors
 from transductor.certification.search.wrong_words import separating_word
 from transductor.certification.subjects import Subject, subject_of
 from transductor.certification.verdicts import judged, refutes
+from transductor.model import checkpoint_identity
 
 
 def certify(
@@ -29,6 +33,8 @@ def certify(
     domain: MooreMachine | DFA | None = None,
     horizon: int = 10**6,
     tolerance: float = 0.0,
+    letters: Sequence[str] | None = None,
+    classes: Sequence[str] | None = None,
 ) -> AgreementCertificate:
     """Decide whether a model's answer after every letter is that of an automaton, on every word but the empty one.
 
@@ -37,36 +43,62 @@ def certify(
     *refuted*: by a word on which the model itself is wrong, the shortest that the search came across.  *holds up to N*:
     no word of at most N letters can be wrong, in whatever order the scan takes its products, rounding included.
 
+    Where the labels of a model were not analysed (it has attention or positions, or rounds), the statement is about its
+    head alone and has words of its own: *separated* (token and state of the head determine the label, at every length),
+    *separated up to N*, or *confused* by a word.
+
     Args:
         model_or_head: A :class:`~transductor.model.RationalReadout`; a head with ``readout``; or a
             :class:`~transductor.model.RationalTransductor`: the statement is about the complete model where it has
             neither attention nor positions and its head is exact, otherwise about the head alone.
         readout: For a head: an ``nn.Linear``, a weight ``(K, D)`` or ``(weight, bias)``.  The label is the argmax; with
             one output, whether it is positive.
-        against: Token v is letter v.  A Moore machine gives the label after every letter (``IGNORED``: anything goes),
-            a DFA 1 where it accepts; a weighted automaton gives the value of the readout's one output.
+        against: Token v is letter v, or with ``letters`` the letter of that name.  A Moore machine gives the label
+            after every letter (``IGNORED``: anything goes), a DFA 1 where it accepts; a weighted automaton gives the
+            value of the readout's one output.
         domain: The words that can occur, closed under prefixes: those a DFA accepts, or with label 1.
         horizon: The length of the longest words that count where there is no proof for all lengths.
         tolerance: For a weighted automaton: by how much values may differ, relative to the sum of the absolute values
             of all paths of the word.
+        letters: The names of the tokens 0, 1, …, which the certificate repeats; their numbers when left out.
+        classes: The names of the labels 0, 1, …, if they have any.
+
+    Raises:
+        ValueError: Also if any part of the model is hooked, replaced, parametrised, or of a class that was not
+            analysed.
     """
     subject, scope = subject_of(model_or_head, readout)
+    if letters is not None:
+        against, domain = _by_name(against, letters), None if domain is None else _by_name(domain, letters)
     series = _series(against, subject, scope) if isinstance(against, WeightedAutomaton) else None
     allowed = "a MooreMachine, a DFA or a WeightedAutomaton"
     question = Question(
         subject,
         machine=_machine("against", against, allowed) if series is None else None,
         series=series,
-        domain=None if domain is None else _domain(domain),
+        domain=None if domain is None else _machine("domain", domain, "a MooreMachine, a DFA or None"),
         horizon=horizon,
         tolerance=float(tolerance) if isinstance(tolerance, int | float) else tolerance,
+        letters=() if letters is None else tuple(letters),
+        classes=None if classes is None else tuple(classes),
     )
     searched = question.series is None and exactness(subject) is None
-    certificate = judged(question, _evidence(question, model_or_head, readout) if searched else Evidence())
+    try:
+        evidence = _evidence(question, model_or_head, readout) if searched else Evidence()
+    except TooManyStates:  # of machine and domain together; the verdict says so
+        evidence = Evidence()
+    certificate = judged(question, evidence)
     refuted = certificate.outcome == "refuted" and certificate.about != "head"
     if refuted and not is_refuted(certificate, model_or_head, readout):
         raise RuntimeError(f"the model does not show what its numbers say: {certificate}")
-    return certificate
+    return replace(certificate, model=None if readout is not None else checkpoint_identity(model_or_head))
+
+
+def _by_name(automaton: Any, letters: Sequence[str]) -> Any:
+    """Return an automaton whose letters have names in the order of the tokens; a Moore machine's letters have none."""
+    if not isinstance(automaton, DFA | WeightedAutomaton):
+        return automaton
+    return in_token_order(automaton, [str(letter) for letter in automaton.alphabet], list(letters))
 
 
 def _machine(argument: str, value: Any, allowed: str) -> MooreMachine:
@@ -83,18 +115,6 @@ def _series(against: WeightedAutomaton, subject: Subject, scope: str) -> Weighte
     if scope != "labels" or subject.bias is None or len(subject.bias) != 1:
         raise ValueError("against a weighted automaton, model_or_head must have a linear readout with one output")
     return against
-
-
-def _domain(domain: Any) -> MooreMachine:
-    """Return the machine with label 1 on the words of the domain, which must be closed under prefixes and not empty."""
-    machine = _machine("domain", domain, "a MooreMachine, a DFA or None")
-    inside = machine.outputs == 1
-    if not inside[machine.start] or not inside[machine.transitions[machine.start]].any():
-        raise ValueError("domain must hold the empty word and at least one letter")
-    graph = product_graph(machine, None)  # its labels are those of the states that words reach
-    if ((graph.labels[graph.source] != 1) & (graph.labels[graph.target] == 1)).any():
-        raise ValueError("domain must be closed under prefixes: a word outside it can be continued to one inside")
-    return machine
 
 
 def _evidence(question: Question, model_or_head: Any, readout: Any) -> Evidence:

@@ -6,6 +6,7 @@ import base64
 import binascii
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from transductor.automata.weighted import WeightedAutomaton
 from transductor.certification.ball_arithmetic import Array
 
 _Value = TypeVar("_Value")
+_FRACTION = re.compile(r"-?[0-9]{1,4000}(/[0-9]{1,4000})?")
 
 
 class CertificateError(ValueError):
@@ -79,10 +81,17 @@ def encoded_series(series: WeightedAutomaton) -> dict[str, Any]:
     return _sealed({name: np.vectorize(str, otypes=[object])(values).tolist() for name, values in parts.items()})
 
 
+def _weight(text: Any) -> Fraction:
+    """Return a weight written as a fraction; nothing else, because a decimal's exponent could ask for all memory."""
+    if not isinstance(text, str) or not _FRACTION.fullmatch(text):
+        raise CertificateError(f"a weight must be a whole number or a fraction of two in text; got {str(text)[:40]!r}")
+    return Fraction(text)
+
+
 def decoded_series(plain: Any) -> WeightedAutomaton:
     """Return the weighted automaton that :func:`encoded_series` wrote."""
     initial, matrices, final = (
-        np.vectorize(Fraction, otypes=[object])(np.array(plain[name], dtype=object))
+        np.vectorize(_weight, otypes=[object])(np.array(plain[name], dtype=object))
         for name in ("initial", "matrices", "final")
     )
     return WeightedAutomaton(initial, matrices, final, tuple(range(len(matrices))))

@@ -25,8 +25,11 @@ class Exactness:
 def exactness(subject: Subject) -> Exactness | None:
     """Return why the scan of a head never rounds, whatever the order of its products; None where it does or may."""
     table, initial = subject.table, subject.initial
-    if ((np.abs(initial) < 2.0**-100) & (initial != 0)).any():
-        return None  # may be flushed to zero
+    sizes = np.abs(initial.astype(np.float64))
+    if ((sizes < 2.0**-100) & (initial != 0)).any() or sizes.sum() > subject.range:
+        return None  # may be flushed to zero, or sums may overflow
+    if not subject.streamed:
+        return None  # single steps multiply factors of the table, which may round
     if np.isin(table, (-1, 0, 1)).all():
         entries = np.abs(table)
         if (entries.sum(2) <= 1).all():

@@ -15,7 +15,13 @@ from transductor.certification.subjects import Subject
 _MOST_NODES: Final = 200_000
 
 _Node = TypeVar("_Node", bound=Hashable)
+
+
 _Pair = tuple[int, int]  # a state of the machine, and one of the domain
+
+
+class TooManyStates(ValueError):
+    """The machine and the domain have more states together than are looked at."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +33,7 @@ class Graph:
         labels: ``(n)``: what must be shown on arriving at a node, ``IGNORED`` where anything goes.
         parents: ``(n)``: the edge by which a node was first reached, −1 for node 0.
         depths: ``(n)``: the length of a node's shortest word.
+        complete_to: The length up to which all words were followed; None if that is all words.
     """
 
     source: Array
@@ -35,6 +42,7 @@ class Graph:
     labels: Array
     parents: Array
     depths: Array
+    complete_to: int | None = None
 
     @property
     def nodes(self) -> int:
@@ -62,14 +70,18 @@ class Graph:
 
     @classmethod
     def from_targets(cls, targets: Array, labels: Array) -> Graph:
-        """Build the graph of nodes that are numbered in the order of their shortest words."""
+        """Build the graph of nodes that are numbered in the order of their shortest words.
+
+        Where ``targets`` has fewer rows than there are nodes, the last nodes were not left again.
+        """
         source, letter = np.nonzero(targets >= 0)
         target = targets[source, letter]
         parents, depths = np.full(len(labels), -1), np.zeros(len(labels), dtype=np.int64)
         for edge, (before, after) in enumerate(zip(source.tolist(), target.tolist(), strict=True)):
             if after and parents[after] < 0:
                 parents[after], depths[after] = edge, depths[before] + 1
-        return cls(source, letter, target, labels, parents, depths)
+        complete_to = None if len(targets) == len(labels) else int(depths[len(targets)])
+        return cls(source, letter, target, labels, parents, depths, complete_to)
 
 
 def label_after(machine: MooreMachine, word: Iterable[int]) -> int:
@@ -93,12 +105,15 @@ def _product(machine: MooreMachine, domain: MooreMachine | None) -> tuple[_Pair,
     return (machine.start, 0 if domain is None else domain.start), step
 
 
-def _explored(
-    start: _Node, successors: Callable[[_Node], Iterable[_Node | None]], parts: str
-) -> tuple[list[_Node], Array]:
-    """Return the nodes reachable from ``start``, breadth-first, and the table ``(n, V)`` of their successors."""
+def _explored(start: _Node, successors: Callable[[_Node], Iterable[_Node | None]]) -> tuple[list[_Node], Array]:
+    """Return the nodes reachable from ``start``, breadth-first, and the table ``(n, V)`` of their successors.
+
+    With too many nodes the table ends before they do: the last of them were reached and not left again.
+    """
     numbers, nodes, rows = {start: 0}, [start], []
     for node in nodes:
+        if len(nodes) > _MOST_NODES:
+            break
         row = []
         for after in successors(node):
             if after is not None and after not in numbers:
@@ -106,21 +121,28 @@ def _explored(
                 nodes.append(after)
             row.append(-1 if after is None else numbers[after])
         rows.append(row)
-        if len(nodes) > _MOST_NODES:
-            raise ValueError(f"{parts} have more than {_MOST_NODES} states together")
     return nodes, np.array(rows)
 
 
 def product_graph(machine: MooreMachine, domain: MooreMachine | None) -> Graph:
-    """Return the states of the machine that words of the domain reach, each with the state of the domain."""
+    """Return the states of the machine that words of the domain reach, each with the state of the domain.
+
+    Raises:
+        TooManyStates: If there are more than 200 000.
+    """
     start, step = _product(machine, domain)
     letters = range(machine.letters)
-    pairs, targets = _explored(start, lambda pair: [step(pair, letter) for letter in letters], "machine and domain")
+    pairs, targets = _explored(start, lambda pair: [step(pair, letter) for letter in letters])
+    if len(targets) < len(pairs):
+        raise TooManyStates(f"machine and domain have more than {_MOST_NODES} states together")
     return Graph.from_targets(targets, machine.outputs[[state for state, _ in pairs]])
 
 
 def exact_run(subject: Subject, machine: MooreMachine, domain: MooreMachine | None) -> tuple[Graph, Array]:
-    """Return the graph of an exact head beside machine and domain, and the states ``(D, n)`` of its nodes."""
+    """Return the graph of an exact head beside machine and domain, and the states ``(D, n)`` of its nodes.
+
+    Where there are more than 200 000, the graph ends there, complete up to a length.
+    """
     start, step = _product(machine, domain)
     dtype = subject.table.dtype
 
@@ -130,7 +152,7 @@ def exact_run(subject: Subject, machine: MooreMachine, domain: MooreMachine | No
             moved = step(pair, letter)
             yield None if moved is None else (after.tobytes(), moved)
 
-    nodes, targets = _explored(((subject.initial + 0.0).tobytes(), start), successors, "head, machine and domain")
+    nodes, targets = _explored(((subject.initial + 0.0).tobytes(), start), successors)
     graph = Graph.from_targets(targets, machine.outputs[[pair[0] for _, pair in nodes]])
     states = np.stack([np.frombuffer(state, dtype) for state, _ in nodes], 1)
     return graph, states.astype(np.float64)

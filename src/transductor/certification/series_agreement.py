@@ -25,7 +25,8 @@ from transductor.certification.reachability import label_after
 from transductor.certification.subjects import SAFE_RANGE, Subject
 
 _MOST_WORDS = 512
-_MANTISSAS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
+# The largest k for which 2^-k, and so every multiple of it, is neither rounded nor flushed to zero.
+_FINEST = {"float64": 100, "float32": 100, "float16": 24, "bfloat16": 100}
 
 
 @dataclass(frozen=True)
@@ -116,14 +117,14 @@ def _exact_up_to(subject: Subject, horizon: int) -> tuple[int | None, str | None
     final, stop = dyadic_integers(np.abs(weight[0]))
     final = final[: subject.dim] + final[subject.dim :] if subject.lookback else final
     offset, constant = dyadic_integers(np.abs(bias))
-    room, read = 2**subject.mantissa, 2 ** _MANTISSAS[subject.precision]
+    room, read = 2**subject.mantissa, 2**subject.read.bits
 
     def fits(states: Array, length: int) -> bool:
         """Return whether states up to these integers can be read out without rounding or underflow."""
         total = unit * length + start + stop
         finest = max(total, constant)
         value = (int(final @ states) << finest - total) + (int(offset[0]) << finest - constant)
-        return bool(states.max() <= room and value <= read and finest <= 100)
+        return bool(states.max() <= min(room, read) and value <= read and finest <= _FINEST[subject.precision])
 
     exact = exactness(subject)
     if exact is not None and fits(np.full(subject.dim, exact.largest * int(initial.sum()), dtype=object), 0):

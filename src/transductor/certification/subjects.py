@@ -11,16 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from transductor.certification.ball_arithmetic import Array, gamma
+from transductor.certification.formats import FORMATS, Format
+from transductor.certification.unaltered import check_unaltered
 from transductor.checks import working_dtype
 from transductor.heads import RationalHead
 from transductor.model import NoAttention, NoPositions, RationalReadout, RationalTransductor
 
-# Half the distance from 1 to the next number: the relative error of one operation.
-ROUNDOFF: Final = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 # Up to here, and down to its inverse, no sum or product of a few numbers leaves the range of the format.
 SAFE_RANGE: Final = {"float64": 2.0**900, "float32": 2.0**100, "float16": 2.0**10, "bfloat16": 2.0**100}
-# Results smaller than this may be flushed to zero.
-_SMALLEST: Final = {"float64": 2.0**-1022, "float32": 2.0**-126}
+_SCANNED: Final = ("float64", "float32")
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +34,7 @@ class Subject:
         precision: The dtype in which the readout or the stream is computed.
         lookback: Whether the head shows ``[h_t ; h_{t−1}]``.
         stream: The tensors of a residual stream without attention, by their names in the model; empty without one.
+        streamed: Whether single steps of a stream multiply the numbers of the table too, and not factors of them.
     """
 
     table: Array
@@ -44,17 +44,18 @@ class Subject:
     precision: str = "float32"
     lookback: bool = False
     stream: Mapping[str, Array] = field(default_factory=dict)
+    streamed: bool = True
 
     def __post_init__(self) -> None:
         dim = self.initial.shape[-1] if self.initial.ndim else 0
         if self.table.ndim != 3 or self.initial.shape != (dim,) or self.table.shape[1:] != (dim, dim) or dim == 0:
             raise ValueError(f"table must be (V, D, D) and initial (D,); got {self.table.shape}, {self.initial.shape}")
-        if self.table.dtype != self.initial.dtype or self.table.dtype.name not in _SMALLEST:
+        if self.table.dtype != self.initial.dtype or self.table.dtype.name not in _SCANNED:
             raise ValueError(
                 f"table and initial must both be float32 or float64; got {self.table.dtype}, {self.initial.dtype}"
             )
-        if self.precision not in ROUNDOFF:
-            raise ValueError(f"precision must be one of {', '.join(ROUNDOFF)}; got {self.precision!r}")
+        if self.precision not in FORMATS:
+            raise ValueError(f"precision must be one of {', '.join(FORMATS)}; got {self.precision!r}")
         if (self.weight is None) != (self.bias is None):
             raise ValueError("weight and bias are given together or not at all")
         if self.weight is not None and self.bias is not None:
@@ -96,7 +97,17 @@ class Subject:
     @property
     def mantissa(self) -> int:
         """How many bits the scan's arithmetic has."""
-        return 24 if self.table.dtype == np.float32 else 53
+        return self.scanned.bits
+
+    @property
+    def scanned(self) -> Format:
+        """The format of the scan."""
+        return FORMATS[self.table.dtype.name]
+
+    @property
+    def read(self) -> Format:
+        """The format in which states are read."""
+        return FORMATS[self.precision]
 
     @property
     def range(self) -> float:
@@ -111,12 +122,12 @@ class Subject:
 
     def readout_error(self) -> float:
         """Return the relative error of a logit, in units of the sum of the absolute values of its terms."""
-        return gamma(self.output_dim + 2, ROUNDOFF[self.precision])
+        return gamma(self.output_dim + 4, self.read.unit)
 
     def step_error(self) -> float:
         """Return the relative error, entry by entry, of a product of two matrices of the scan."""
-        smallest = _SMALLEST[self.table.dtype.name] * 2.0**60 * self.dim**2
-        return gamma(self.dim, ROUNDOFF[self.table.dtype.name]) + smallest
+        smallest = self.scanned.lost * 2.0**60 * self.dim**2
+        return gamma(self.dim, self.scanned.unit) + smallest
 
     def tensors(self) -> dict[str, Array]:
         """Return all arrays by name."""
@@ -133,6 +144,7 @@ def subject_of(model_or_head: Any, readout: Any = None) -> tuple[Subject, str]:
             "model_or_head must be a RationalReadout, a RationalTransductor or a RationalHead; "
             f"got {type(model_or_head).__name__}"
         )
+    check_unaltered(model_or_head)
     if isinstance(model_or_head, RationalHead):
         return _with_readout(model_or_head, readout), "head" if readout is None else "labels"
     if readout is not None:
@@ -142,8 +154,8 @@ def subject_of(model_or_head: Any, readout: Any = None) -> tuple[Subject, str]:
     head, stream = model_or_head.rational_head, _stream_tensors(model_or_head)
     if stream is not None:
         precision = _dtype_name(model_or_head.backbone.readout.weight)
-        if precision != "float16":  # in which the squares of a stream may overflow
-            return _with_readout(head, None, stream=stream, precision=precision), "model"
+        _check_one_precision(model_or_head, precision)
+        return _with_readout(head, None, stream=stream, precision=precision), "model"
     return _with_readout(head, None), "head"
 
 
@@ -153,11 +165,26 @@ def _with_readout(head: RationalHead, readout: Any, **more: Any) -> Subject:
     with torch.no_grad():
         table = head.transitions.table()
         initial = head.initial_state().to(working_dtype(table.dtype))
+        streamed = head.stepper(table).multiplies_table
     if readout is not None:
+        if isinstance(readout, nn.Module):
+            check_unaltered(readout)
         weight, bias = linear_of(readout)
+        if weight.dtype != bias.dtype:
+            raise ValueError(f"readout must have weight and bias of one dtype; got {weight.dtype} and {bias.dtype}")
         more |= {"precision": _dtype_name(weight), "weight": _array(weight), "bias": _array(bias)}
     initial_array = _array(initial).astype(_array(table).dtype)
-    return Subject(_array(table), initial_array, lookback=head.shows_previous, **more)
+    return Subject(_array(table), initial_array, lookback=head.shows_previous, streamed=streamed, **more)
+
+
+def _check_one_precision(model: RationalTransductor, precision: str) -> None:
+    """Refuse a stream in several precisions, whose additions would widen or narrow what was analysed."""
+    for name, parameter in (*model.backbone.named_parameters(), *model.injection.named_parameters()):
+        if _dtype_name(parameter) != precision:
+            raise ValueError(
+                f"model_or_head must have a stream of one precision; its readout is {precision} and {name} is "
+                f"{_dtype_name(parameter)}"
+            )
 
 
 def _dtype_name(tensor: Tensor) -> str:

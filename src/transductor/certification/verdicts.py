@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from transductor.automata.moore import IGNORED
-from transductor.certification.assumptions import assumptions_about
+from transductor.certification.assumptions import assumptions_about, covered_by
 from transductor.certification.ball_arithmetic import Array
 from transductor.certification.bounds.anchors import Anchors, margins_at
 from transductor.certification.bounds.horizon import (
@@ -26,10 +26,17 @@ from transductor.certification.bounds.horizon import (
     readout_margins,
 )
 from transductor.certification.bounds.stream import stream_logits
-from transductor.certification.certificates import AgreementCertificate, Evidence, Question
+from transductor.certification.certificates import About, AgreementCertificate, Evidence, Question
 from transductor.certification.encoding import CertificateError
 from transductor.certification.exactness import Exactness, exactness
-from transductor.certification.reachability import Graph, exact_run, label_after, product_graph, refined_graph
+from transductor.certification.reachability import (
+    Graph,
+    TooManyStates,
+    exact_run,
+    label_after,
+    product_graph,
+    refined_graph,
+)
 from transductor.certification.replay import Blocks, as_blocks, label_of, logits_after, spelled
 from transductor.certification.series_agreement import head_series, series_facts
 from transductor.certification.subjects import Subject
@@ -40,13 +47,23 @@ _Answer = Callable[..., AgreementCertificate]
 
 def judged(question: Question, evidence: Evidence) -> AgreementCertificate:
     """Return the certificate that follows from the evidence; a ValueError where the evidence does not fit."""
-    exact = exactness(question.subject)
-    answer = partial(AgreementCertificate, question, assumptions=assumptions_about(question.subject, exact))
+    subject = question.subject
+    exact = exactness(subject)
+    answer = partial(
+        AgreementCertificate,
+        question,
+        assumptions=assumptions_about(subject, exact),
+        covers=covered_by(subject),
+    )
     if question.series is not None:
         return _series_judged(question, answer)
-    if exact is not None:
-        return _exact_judged(question, exact, answer)
-    return _bounded_judged(question, evidence, answer)
+    try:
+        if exact is not None:
+            return _exact_judged(question, exact, answer)
+        return _bounded_judged(question, evidence, answer)
+    except TooManyStates as error:
+        about: About = "model" if subject.stream else "labels" if subject.gives_labels else "head"
+        return answer(about=about, outcome="bounded", holds_up_to=0, method=f"no word was followed: {error}")
 
 
 def _exact_judged(question: Question, exact: Exactness, answer: _Answer) -> AgreementCertificate:
@@ -59,16 +76,25 @@ def _exact_judged(question: Question, exact: Exactness, answer: _Answer) -> Agre
         method="product reachability: every reachable state of head, machine and domain was looked at",
         numbers=numbers,
     )
+    if graph.complete_to is not None:
+        answer = partial(
+            answer,
+            method=f"enumeration: every word of at most {graph.complete_to} letters was followed; head, machine and "
+            "domain have too many states together to follow all words",
+        )
     if not subject.gives_labels:
-        return _states_judged(subject, graph, states, numbers, partial(answer, about="head"))
+        return _states_judged(question, graph, states, numbers, partial(answer, about="head"))
     edge, gap, noise = _gaps(subject, graph, states)
-    margin = _digits(float((gap - noise).min(initial=1e300)), subject)
+    margin = _digits(_stated((gap - noise).min(initial=1e300)), subject)
     answer = partial(answer, about="model" if subject.stream else "labels", margin=margin)
     lengths = graph.depths[graph.source[edge]] + 1
     doubtful, wrong = ~(gap > noise), gap < -noise
     if not doubtful.any():
-        return answer(outcome="proved")
+        if graph.complete_to is not None:
+            return answer(outcome="bounded", holds_up_to=min(graph.complete_to, question.horizon))
+        return answer(outcome="proved", reached=(graph, states))
     safe = min(int(lengths[doubtful].min()) - 1, question.horizon)
+    safe = safe if graph.complete_to is None else min(safe, graph.complete_to)
     if not wrong.any():
         return answer(outcome="bounded", holds_up_to=safe)
     first = int(edge[wrong][np.argmin(lengths[wrong])])
@@ -80,11 +106,16 @@ def _exact_judged(question: Question, exact: Exactness, answer: _Answer) -> Agre
 def _gaps(subject: Subject, graph: Graph, states: Array) -> tuple[Array, Array, Array]:
     """Return edge, gap and noise of the right label against each rival, at exact states."""
     if not subject.stream:
-        margins = readout_margins(subject, graph, states)
+        margins = readout_margins(subject, graph, states, exact=True)
         return margins.edge, margins.gap, margins.noise
     logits = stream_logits(subject, graph.letter, outputs_on_edges(subject, graph, states))
     edge, _, gap, noise = against_rivals(graph.labels[graph.target], logits, logits.radius)
     return edge, gap, noise
+
+
+def _stated(margin: Any) -> float:
+    """Return a margin as a number that a file can hold; that nothing is known is a margin of −1e300."""
+    return float(max(-1e300, min(1e300, margin))) if margin == margin else -1e300
 
 
 def _digits(value: float, subject: Subject) -> float:
@@ -93,9 +124,10 @@ def _digits(value: float, subject: Subject) -> float:
 
 
 def _states_judged(
-    subject: Subject, graph: Graph, states: Array, numbers: dict[str, Any], answer: _Answer
+    question: Question, graph: Graph, states: Array, numbers: dict[str, Any], answer: _Answer
 ) -> AgreementCertificate:
     """Decide whether token and state determine the label."""
+    subject = question.subject
     outputs, labels = outputs_on_edges(subject, graph, states), graph.labels[graph.target]
     first_with: dict[tuple[int, bytes], int] = {}
     for edge in np.argsort(graph.depths[graph.source], kind="stable").tolist():
@@ -105,8 +137,12 @@ def _states_judged(
         if labels[other] != labels[edge]:
             word = graph.word_of(edge)
             numbers |= {"looks_like": list(graph.word_of(other)), "expected": int(labels[edge])}
-            return answer(outcome="refuted", holds_up_to=len(word) - 1, evidence=Evidence(word=as_blocks(word)))
-    return answer(outcome="proved")
+            evidence = Evidence(word=as_blocks(word))
+            safe = min(len(word) - 1, question.horizon)
+            return answer(outcome="confused", holds_up_to=safe, evidence=evidence)
+    if graph.complete_to is not None:
+        return answer(outcome="bounded", holds_up_to=min(graph.complete_to, question.horizon))
+    return answer(outcome="separated")
 
 
 def _bounded_judged(question: Question, evidence: Evidence, answer: _Answer) -> AgreementCertificate:
@@ -147,7 +183,7 @@ def _anchored(question: Question, head: Subject, anchors: Anchors) -> tuple[int,
     if margins is None:
         raise CertificateError("there are too many states to tell apart")
     bound = bounded(head, graph, points, anchors.norm(), margins, question.horizon)
-    return bound.holds_up_to, {"nodes": graph.nodes, **bound.numbers}, float(margins.room.min(initial=1e300))
+    return bound.holds_up_to, {"nodes": graph.nodes, **bound.numbers}, _stated(margins.room.min(initial=1e300))
 
 
 def right_label(question: Question, word: tuple[int, ...]) -> int:

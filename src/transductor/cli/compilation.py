@@ -48,7 +48,7 @@ def compile_automaton(
             compiled = into(
                 machine, family=family, head=head, realisation=realisation, dtype=dtype, trainable=trainable
             )
-        save(compiled, output)
+        save(compiled, output, letters=[*map(str, letters)])
         typer.echo(f"{type(compiled).__name__}; {_how_exact(compiled)}")
         typer.echo("tokens: " + abridged([f"{number} = {letter}" for number, letter in enumerate(letters)], ", "))
     print_written(output)

@@ -61,7 +61,8 @@ def extract(
         if SUFFIXES[output.suffix.lower()] == "att" and names == [*map(str, range(len(names)))]:
             names = list(range(1, len(names) + 1))
             typer.echo(
-                "AT&T text keeps the number 0 for ε: token t is the letter t + 1; read it with --weights rational"
+                "AT&T text keeps the number 0 for ε: token t is the letter t + 1; read it with --weights rational, and "
+                f"certify against it with --letters '{' '.join(map(str, names))}'"
             )
         if label is None:
             written = write(series_of_labels(machine, names), output)
@@ -126,19 +127,19 @@ def harden(
 ) -> None:
     """Make a trained model exact: its head becomes the machine it is near to; refused where none is."""
     from transductor.extraction import harden as hardened
-    from transductor.model import load, save
+    from transductor.model import letters_of, load, save
 
     with refusals(TypeError, IndexError):
         if output.resolve() == model.resolve():
             raise ValueError("output must be another folder than the model's, which would be lost")
         hardening = hardened(load(model), words=words_of(words, task, length), max_states=max_states)
-        save(hardening.model, output)
+        save(hardening.model, output, letters=letters_of(model))
         if (model / "data.json").exists():  # which words the tokens stand for
             shutil.copy(model / "data.json", output / "data.json")
     extraction = hardening.extraction
     typer.echo(
         f"{extraction.machine.states} states {extraction.separation:.3g} apart, spread {extraction.spread:.3g}; "
-        f"{hardening.agreement:.2%} of the labels of words up to length 64 are the same"
+        f"{hardening.agreement:.2%} of the labels of held-out words up to length 64 are the same"
     )
     print_written(output)
 

@@ -20,6 +20,10 @@ Alphabet = Annotated[
 Weights = Annotated[
     str | None, typer.Option("--weights", "-w", help="Weights of an AT&T file: rational, float, boolean, min_plus, …")
 ]
+Letters = Annotated[
+    str | None,
+    typer.Option("--letters", help="Names of the model's tokens 0, 1, …, where it has none: ab, or 'a b #'."),
+]
 SavedModel = Annotated[Path, typer.Argument(help="A folder written by transductor.save.", show_default=False)]
 TorchDevice = Annotated[str, typer.Option("--device", help="cpu, cuda, …")]
 _FORMATS = "A file (.json .att .txt .fst .dot .jff), regex:PATTERN, mso:FORMULA, wmso:FORMULA,"
@@ -67,7 +71,7 @@ def automaton_of(source: str, alphabet: str | None, weights: str | None) -> Weig
     """Return the automaton that a source names."""
     from transductor.automata.sources import automaton_from
 
-    letters = None if alphabet is None else (alphabet.split() if " " in alphabet else list(alphabet))
+    letters = None if alphabet is None else split_letters(alphabet)
     return automaton_from(source, letters, **({} if weights is None else {"weights": weights}))
 
 
@@ -122,17 +126,40 @@ def words_of(path: Path | None, task: str | None, length: int) -> Tensor | None:
     return torch.tensor(rows)
 
 
+def split_letters(text: str) -> list[str]:
+    """Return letters written together, or with blanks between them."""
+    return text.split() if " " in text else list(text)
+
+
 def letter_names(folder: Path, count: int) -> list[str]:
-    """Return the names that the training data gave the tokens; their numbers where that is not known."""
-    if not (folder / "data.json").exists():
+    """Return the names that the checkpoint or the training data gave the tokens; their numbers where there are none."""
+    from transductor.model import letters_of
+
+    names: Any = letters_of(folder)
+    origin = folder / "config.json"
+    if names is None and (folder / "data.json").exists():
+        origin = folder / "data.json"
+        try:
+            names = json.loads(origin.read_text(encoding="utf-8"))["vocabulary"]["tokens"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{origin} does not describe data: {error}") from None
+    if names is None:
         return [str(token) for token in range(count)]
-    try:
-        names = json.loads((folder / "data.json").read_text(encoding="utf-8"))["vocabulary"]["tokens"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{folder / 'data.json'} does not describe data: {error}") from None
-    if not isinstance(names, list) or len(names) != count:
-        raise ValueError(f"{folder / 'data.json'} does not describe data of {count} tokens")
+    if not isinstance(names, list | tuple) or len(names) != count:
+        raise ValueError(f"{origin} does not describe data of {count} tokens")
     return list(map(str, names))
+
+
+def token_names(folder: Path | None, letters: str | None, model: Any) -> list[str]:
+    """Return the names of a model's tokens: those it was saved with, or those that ``--letters`` gives."""
+    head = getattr(model, "rational_head", model)
+    count = getattr(getattr(head, "transitions", model), "vocab_size", None) or 0
+    saved = [str(token) for token in range(count)] if folder is None else letter_names(folder, count)
+    if letters is None:
+        return saved
+    if saved != [str(token) for token in range(count)]:
+        raise ValueError(f"--letters is for models without names; this one has {abridged(saved, ', ')}")
+    return split_letters(letters)
 
 
 def abridged(parts: Sequence[str], between: str) -> str:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from transductor.automata.moore import MooreMachine
-from transductor.extraction.extracting import TOLERANCES, Extraction, extract
-from transductor.extraction.probing import labels_said, words_or_random
+from transductor.extraction.extracting import MIN_AGREEMENT, TOLERANCES, Extraction, NoMachineNearby, extract
+from transductor.extraction.probing import JUDGED_LENGTH, JUDGED_WORDS, LabelJudge, labels_said, random_words
 from transductor.heads import LookbackHead, RationalHead
 from transductor.model import RationalReadout, RationalTransductor
 from transductor.transitions import DenseTransitions
@@ -31,8 +31,8 @@ class Hardened(Generic[ModelT]):
     Attributes:
         model: A copy of the given model with another head, in evaluation mode; the head is frozen.
         extraction: The machine, and how near the head was.
-        agreement: Share of positions, of words no longer than 64, on which the hardened model and the soft one give
-            the same label.
+        agreement: Share of positions, of held-out words no longer than 64, on which the hardened model and the soft one
+            give the same label, where the soft one is decided.
     """
 
     model: ModelT
@@ -61,7 +61,8 @@ def harden(
         extraction: The result of :func:`extract` for this model, if it is known already.
 
     Raises:
-        NoMachineNearby: With what was measured; nothing is returned that is only nearly right.
+        NoMachineNearby: With what was measured; nothing is returned that is only nearly right, nor where the hardened
+            model's labels are not the soft one's on held-out words.
     """
     if not isinstance(model, (RationalReadout, RationalTransductor)):
         raise TypeError(f"model must be a RationalReadout or a RationalTransductor; got {type(model).__name__}")
@@ -82,9 +83,32 @@ def harden(
         assert hard.injection.projections is not None  # a head that is not read was refused
         hard.injection.projections = _refitted(hard.injection.projections, states)
     hard.eval()
-    words = words_or_random(words, model.vocab_size)
-    agreement = (labels_said(model, words) == labels_said(hard, words)).double().mean()
-    return Hardened(hard, extraction, float(agreement))
+    return Hardened(hard, extraction, _agreement(model, hard, _held_out(words, model.vocab_size)))
+
+
+def _held_out(words: Tensor | None, letters: int) -> Tensor:
+    """Return words that no machine was judged by; where too few are given, the last of them."""
+    if words is None:
+        generator = torch.Generator().manual_seed(1)
+        return random_words(letters, JUDGED_WORDS, JUDGED_LENGTH, generator)
+    return words[-JUDGED_WORDS:, :JUDGED_LENGTH].long()
+
+
+def _agreement(model: ModelT, hard: ModelT, words: Tensor) -> float:
+    """Return the share of decided positions on which both give the same label; refuse where it is too small."""
+    judge, hardened = LabelJudge(model, words), labels_said(hard, words)
+    if not judge.decided.any():
+        raise NoMachineNearby("the model decides on no label anywhere on held-out words: there is nothing to keep")
+    different = judge.decided & (judge.labels != hardened)
+    agreement = 1 - float(different.sum() / judge.decided.sum())
+    if agreement < MIN_AGREEMENT:
+        row, time = different.nonzero()[0].tolist()
+        raise NoMachineNearby(
+            f"a machine was near, but the hardened model keeps only {agreement:.2%} of the labels of held-out words "
+            f"(needed: {MIN_AGREEMENT:.0%}); after {' '.join(map(str, words[row, : time + 1].tolist()[-12:]))} it says "
+            f"{int(hardened[row, time])} where the model says {int(judge.labels[row, time])}"
+        )
+    return agreement
 
 
 def machine_head(

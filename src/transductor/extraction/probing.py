@@ -77,12 +77,13 @@ class LabelJudge:
         self.words = words_or_random(words, self.model.vocab_size)
         logits = self.model(self.words)
         best, second = logits.topk(2).values.unbind(-1)
-        self.decided = best - second >= _DECIDED * (best - logits.mean(-1)).square().mean().sqrt()
+        height = (best - logits.mean(-1)).square().mean().sqrt()
+        self.decided = (best - second >= _DECIDED * height) & (best > second)
         self.labels = logits.argmax(-1)
 
     @torch.no_grad()
     def agreement(self, machine: MooreMachine, states: Tensor) -> float:
-        """Return the share of decided positions whose label stays.
+        """Return the share of decided positions whose label stays; 0 where no position is decided.
 
         Args:
             machine: Its outputs number its states.
@@ -94,4 +95,4 @@ class LabelJudge:
             shown = torch.cat([shown, torch.cat([first, shown[:, :-1]], 1)], -1)
         logits = logits_given_states(self.model, self.words, shown)
         stays = (logits.argmax(-1) == self.labels)[self.decided]
-        return float(stays.double().mean()) if len(stays) else 1.0
+        return float(stays.double().mean()) if len(stays) else 0.0

@@ -16,11 +16,12 @@ from transductor.checks import (
     described,
     one_of,
     readable,
+    vmapped,
     working_dtype,
 )
 from transductor.configuration import configuration
 from transductor.recurrence import BACKENDS, Layout, Shards, check_mask, scan, sequence_parallel_scan
-from transductor.transitions import FamilySpec, Stepper, TransitionFamily
+from transductor.transitions import FamilySpec, Stepper, TransitionFamily, only_moves
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -210,7 +211,18 @@ class RationalHead(nn.Module):
         family = self.transitions
         with family.full_precision():
             state = self.initial_state().expand(batch_size, -1)
-            return HeadState(state, family.stepper(), None if family.vocab_size is None else family.table())
+            table = None if family.vocab_size is None else family.table()
+            return HeadState(state, self.stepper(table), table)
+
+    def stepper(self, table: Tensor | None) -> Stepper:
+        """Return one step of a stream: the family's, or by ``table`` where its matrices only move numbers.
+
+        Such a head is exact at every length; the factors of a family could round where the table does not.
+        """
+        stepper = self.transitions.stepper()
+        if table is None or stepper.multiplies_table or torch.compiler.is_compiling() or vmapped(table):
+            return stepper
+        return Stepper.by_matrices(table) if only_moves(table) else stepper
 
     def advance(
         self,

@@ -17,7 +17,7 @@ from transductor.model.positions import (
 )
 from transductor.model.rational_readout import RationalReadout, ReadoutConfig, ReadoutState
 from transductor.model.stacked import StackedConfig, StackedState, StackedTransductor
-from transductor.model.storage import build, load, save
+from transductor.model.storage import build, checkpoint_identity, letters_of, load, save
 from transductor.model.transductor import RationalTransductor, TransductorConfig, TransductorState
 from transductor.model.transformer import Transformer
 
@@ -54,7 +54,9 @@ __all__ = [
     "TransductorState",
     "Transformer",
     "build",
+    "checkpoint_identity",
     "interaction_matrices",
+    "letters_of",
     "load",
     "save",
     "score_terms",

@@ -27,6 +27,15 @@ class CheckpointError(ValueError):
     """A checkpoint that is missing, incomplete or damaged; the message names the file and the reason."""
 
 
+def _packed(tensors: Mapping[str, Tensor]) -> bytes:
+    return safetensors.torch.save(dict(tensors), metadata={"format": "pt"})
+
+
+def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 that a bundle with these tensors names in its manifest."""
+    return hashlib.sha256(_packed(tensors)).hexdigest()
+
+
 @dataclass(frozen=True)
 class Bundle:
     """One kind of bundle.
@@ -50,7 +59,7 @@ class Bundle:
         if folder.exists() and not folder.is_dir():
             raise CheckpointError(f"{folder} is a file; a checkpoint is a folder")
         previous = self._previous(folder)
-        data = safetensors.torch.save(dict(tensors), metadata={"format": "pt"})
+        data = _packed(tensors)
         digest = hashlib.sha256(data).hexdigest()
         weights = f"{self.stem}-{digest[:12]}.safetensors"
         write_atomically(folder / weights, data)

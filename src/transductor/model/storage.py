@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from transductor.configuration import from_plain, to_plain
 from transductor.heads import HeadConfig, RationalHead, build_head
 from transductor.model.backbone import BackboneConfig
 from transductor.model.base import SequenceModel
-from transductor.model.bundle import Bundle, CheckpointError
+from transductor.model.bundle import Bundle, CheckpointError, tensors_digest
 from transductor.model.linear_rnn import LinearRNN, LinearRNNConfig
 from transductor.model.lstm import LSTM, LSTMConfig
 from transductor.model.rational_readout import RationalReadout, ReadoutConfig
@@ -46,18 +47,44 @@ def build(config: Any) -> Saveable:
     raise TypeError(f"config must be the configuration of a model or a head; got {type(config).__name__}")
 
 
-def save(model: Saveable, path: str | Path) -> Path:
-    """Write a model or a head to the folder ``path``; return the folder."""
+def save(model: Saveable, path: str | Path, *, letters: Sequence[str] | None = None) -> Path:
+    """Write a model or a head to the folder ``path``; return the folder.
+
+    Args:
+        model: A model or a head.
+        path: The folder; what it holds of an older checkpoint is replaced.
+        letters: The names of the tokens 0, 1, …, if they have any: what :func:`letters_of` returns.
+    """
     if not isinstance(model, (SequenceModel, RationalHead)):
         raise TypeError(f"model must be a transductor model or head; got {type(model).__name__}")
     config = to_plain(model.config)
     _check_rebuildable(config)
-    tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    tensors = _tensors(model)
     broken = [name for name, value in tensors.items() if value.is_floating_point() and not value.isfinite().all()]
     if broken:
         raise ValueError(f"model must hold finite numbers; {broken[0]} has NaN or infinity, nothing was written")
     frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
-    return _BUNDLE.write(Path(path), tensors, {"frozen": frozen, "config": config})
+    named = {} if letters is None else {"letters": list(letters)}
+    return _BUNDLE.write(Path(path), tensors, {"frozen": frozen, "config": config, **named})
+
+
+def letters_of(path: str | Path) -> tuple[str, ...] | None:
+    """Return the names of the tokens that a checkpoint was saved with; None where it was saved without."""
+    letters = _BUNDLE.read_manifest(Path(path)).get("letters")
+    if letters is None:
+        return None
+    if not isinstance(letters, list) or not all(isinstance(name, str) for name in letters):
+        raise CheckpointError(f"{Path(path) / 'config.json'}: letters must be a list of names")
+    return tuple(letters)
+
+
+def _tensors(model: Saveable) -> dict[str, torch.Tensor]:
+    return {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+
+
+def checkpoint_identity(model: Saveable) -> dict[str, Any]:
+    """Return what tells a model from every other: the SHA-256 of its weights, as `save` writes them, and its config."""
+    return {"sha256": tensors_digest(_tensors(model)), "config": to_plain(model.config)}
 
 
 def _check_rebuildable(config: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 from transductor.checks import one_of
 from transductor.transitions.affine import AffineTransitions
-from transductor.transitions.base import ChartedFamily, FamilySpec, Stepper, TransitionFamily
+from transductor.transitions.base import ChartedFamily, FamilySpec, Stepper, TransitionFamily, only_moves
 from transductor.transitions.block_sparse import BlockSparseTransitions
 from transductor.transitions.butterfly import ButterflyTransitions
 from transductor.transitions.capped import spectrally_capped
@@ -70,6 +70,7 @@ __all__ = [
     "TransitionFamily",
     "build_family",
     "certify_laws",
+    "only_moves",
     "spectrally_capped",
 ]
 

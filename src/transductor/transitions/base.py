@@ -24,16 +24,27 @@ class Stepper:
 
     All tensors computed for ``step(state, drive, *kept)`` are in ``kept``, so that a caller who needs them at fixed
     addresses can replace them by copies.  ``by_table`` says that ``kept`` is one table ``(V, D, D)`` and a step is the
-    product with the token's matrix.
+    product with the token's matrix.  ``moves`` says that a step does no arithmetic at all.
     """
 
     step: Callable[..., Tensor]
     kept: tuple[Tensor, ...] = ()
     by_table: bool = False
+    moves: bool = False
+
+    @property
+    def multiplies_table(self) -> bool:
+        """Whether a step computes with the very numbers of the table, and not with factors of them."""
+        return self.by_table or self.moves
 
     def __call__(self, state: Tensor, drive: Tensor) -> Tensor:
         """Return the state after ``drive``."""
         return self.step(state, drive, *self.kept)
+
+    @classmethod
+    def by_matrices(cls, table: Tensor) -> Stepper:
+        """Return the step that multiplies by the token's matrix of a table ``(V, D, D)``."""
+        return cls(lambda state, tokens, table: matvec(table.index_select(0, tokens), state), (table,), by_table=True)
 
     @classmethod
     def of_parts(cls, parts: Sequence[Stepper], step: Callable[..., Tensor], *own: Tensor) -> Stepper:
@@ -55,6 +66,15 @@ def matvec(matrices: Tensor, states: Tensor) -> Tensor:
     if matrices.ndim == 3 and states.ndim == 2:  # the case of decoding, once per token
         return torch.bmm(matrices, states.unsqueeze(-1)).squeeze(-1)
     return (matrices @ states.unsqueeze(-1)).squeeze(-1)
+
+
+@torch.no_grad()
+def only_moves(table: Tensor) -> bool:
+    """Tell whether matrices ``(V, D, D)`` hold 0, 1 and −1 alone, at most one that is not 0 in each row or column."""
+    entries = table.abs()
+    if table.is_meta or not ((entries == 0) | (entries == 1)).all():
+        return False
+    return bool((entries.sum(-1) <= 1).all()) or bool((entries.sum(-2) <= 1).all())
 
 
 @configuration
@@ -127,7 +147,7 @@ class TransitionFamily(nn.Module, ABC):
         """Return one step of a stream with the present parameters; what steps can reuse is computed here, once."""
         if self.vocab_size is None:
             return Stepper(lambda state, features: matvec(self.matrices(features), state))
-        return Stepper(lambda state, tokens, table: matvec(table.index_select(0, tokens), state), (self.table(),), True)
+        return Stepper.by_matrices(self.table())
 
     def step_cost(self) -> int:
         """Count the multiply–adds of one step for one row, without those that compute its factors from features."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import final
 
 import torch
@@ -31,7 +32,8 @@ class DirectSum(BlockComposite):
             parts = zip(advances, state.split(dims, -1), strict=True)
             return torch.cat([advance(part, drive) for advance, part in parts], -1)
 
-        return Stepper.of_parts([part.stepper() for part in self.families], step)
+        steppers = [part.stepper() for part in self.families]
+        return replace(Stepper.of_parts(steppers, step), moves=all(part.moves for part in steppers))
 
     def step_cost(self) -> int:
         """Add up the parts' costs."""

@@ -64,6 +64,7 @@ class PermutationTransitions(TransitionFamily):
         return Stepper(
             lambda state, tokens, came_from: state.gather(-1, came_from.index_select(0, tokens)),
             (self.images.argsort(-1),),
+            moves=True,
         )
 
     def step_cost(self) -> int:

@@ -32,8 +32,9 @@ from transductor.certification.ball_arithmetic import (
     upper,
 )
 from transductor.certification.bounds.norms import Atoms, Norm
+from transductor.certification.formats import cast_errors, linear_errors
 from transductor.certification.reachability import Graph
-from transductor.certification.subjects import SAFE_RANGE, Subject
+from transductor.certification.subjects import Subject
 
 _MOST_CLIMBED: Final = 128  # nodes of which the worst word is followed one by one
 _MOST_MARGINS: Final = 400_000
@@ -87,31 +88,54 @@ def against_rivals(labels: Array, logits: Ball, noise: Array) -> tuple[Array, Ar
     return edge, rival, gap, np.asarray(upper(noise[edge, own] + noise[edge, rival] + 2 * UNIT * np.abs(gap), 4))
 
 
-def readout_margins(subject: Subject, graph: Graph, points: Array) -> Margins:
-    """Return by how much a linear readout puts the right logit above every other."""
-    weight, bias = (part.astype(np.float64) for part in subject.readout())
+def readout_margins(subject: Subject, graph: Graph, points: Array, *, exact: bool = False) -> Margins:
+    """Return by how much a linear readout puts the right logit above every other.
+
+    With ``exact``, states are exactly at the points, so that no sum with their zeros rounds.  Otherwise one more margin
+    for each edge keeps the computed sums within the range of their format.
+    """
+    weight = subject.readout()[0].astype(np.float64)
     outputs = outputs_on_edges(subject, graph, points)
-    logits, noise = _logits(subject, outputs, np.abs(outputs))
+    sizes = np.abs(outputs)
+    logits, noise = _logits(subject, outputs, sizes, None if exact else np.ones(sizes.shape, dtype=bool))
     labels = graph.labels[graph.target]
     edge, rival, gap, noise = against_rivals(labels, logits, noise)
-    error = subject.readout_error()
-    if len(bias) == 1:
-        functionals = np.concatenate((-weight, weight))
-        return Margins(edge, gap, noise, labels[edge], functionals, error * np.abs(functionals))
-    classes = len(bias)
-    sizes = np.abs(weight)[:, None] + np.abs(weight)[None, :]
-    functionals = (weight[:, None] - weight[None, :]).reshape(classes**2, -1)
-    weights = upper((error + 2 * UNIT) * sizes, 3).reshape(classes**2, -1)
-    return Margins(edge, gap, noise, labels[edge] * classes + rival, functionals, weights)
+    error, lost, classes = subject.readout_error(), 64 * subject.read.lost, len(weight)
+    if classes == 1:
+        functionals, functional = np.concatenate((-weight, weight)), labels[edge]
+        weights = upper(error * np.abs(functionals) + lost, 3)
+    else:
+        functionals = (weight[:, None] - weight[None, :]).reshape(classes**2, -1)
+        pairs = np.abs(weight)[:, None] + np.abs(weight)[None, :]
+        weights = upper((error + 2 * UNIT) * pairs + lost, 3).reshape(classes**2, -1)
+        functional = labels[edge] * classes + rival
+    if exact:
+        return Margins(edge, gap, noise, functional, functionals, weights)
+    ranged = np.flatnonzero(labels != IGNORED)
+    largest = upper(1.0 + sum_above(np.abs(weight), 0), 2)  # of a state, and of every term of every logit
+    used = upper(ordered_product(sizes[ranged], largest[:, None])[:, 0] + np.abs(subject.readout()[1]).sum(), 8)
+    return Margins(
+        np.concatenate((edge, ranged)),
+        np.concatenate((gap, np.full(len(ranged), subject.read.largest / 8))),
+        np.concatenate((noise, used)),
+        np.concatenate((functional, np.full(len(ranged), len(functionals)))),
+        np.concatenate((functionals, np.zeros((1, subject.output_dim)))),
+        np.concatenate((weights, largest[None])),
+    )
 
 
-def _logits(subject: Subject, outputs: Array, sizes: Array) -> tuple[Ball, Array]:
-    """Return logits ``(E, K)`` of exact outputs, and how far computed ones may be, outputs being up to ``sizes``."""
+def _logits(subject: Subject, outputs: Array, sizes: Array, occurs: Array | None) -> tuple[Ball, Array]:
+    """Return logits ``(E, K)`` of exact outputs, and how far computed ones may be, outputs being up to ``sizes``.
+
+    ``occurs (E, K)`` is False where an output is exactly 0; None where that is what ``sizes`` say.
+    """
     weight, bias = (part.astype(np.float64).T for part in subject.readout())
     logits = Ball.exactly(outputs) @ Ball.exactly(weight) + Ball.exactly(bias)
-    total = upper(ordered_product(sizes, np.abs(weight)) + np.abs(bias), subject.output_dim + 2)
-    noise = upper(logits.radius + subject.readout_error() * total, 4)
-    return logits, np.where(total < SAFE_RANGE[subject.precision], noise, np.inf)
+    cast = np.where(sizes > 0, cast_errors(sizes, subject.scanned, subject.read), 0.0)
+    read = upper(sizes + cast)
+    errors = linear_errors(read, weight, bias, subject.read, occurs=occurs)
+    moved = ordered_product(np.where(np.isfinite(cast), cast, 0.0), np.abs(weight))  # without range: errors is infinite
+    return logits, np.asarray(upper(logits.radius + errors + moved, len(weight) + 4))
 
 
 def separation_margins(subject: Subject, graph: Graph, points: Array) -> Margins | None:
@@ -261,7 +285,7 @@ def enumerated(subject: Subject, graph: Graph, horizon: int) -> int:
         if subject.lookback:
             outputs, around = np.concatenate((after, states[row]), 1), np.concatenate((larger, sizes[row]), 1)
         spread = upper(time * step * power_above(1 + upper(step), time), 4)  # |ĥ − h| ≤ ((1 + γ)^t − 1) |M_t| … |h_0|
-        logits, noise = _logits(subject, outputs, upper((1 + spread) * around, 2))
+        logits, noise = _logits(subject, outputs, upper((1 + spread) * around, 2), None)
         noise = upper(noise + spread * ordered_product(around, sizes_of_weight), 4)
         _, _, gap, noise = against_rivals(graph.labels[nodes], logits, noise)
         if not (gap > noise).all():

@@ -21,7 +21,8 @@ import torch
 
 from transductor.certification.ball_arithmetic import UNIT, Array, gamma, ordered_product, ordered_sum, sum_above, upper
 from transductor.certification.bounds.attention_hull import Hull
-from transductor.certification.subjects import ROUNDOFF, SAFE_RANGE
+from transductor.certification.formats import FORMATS
+from transductor.certification.subjects import SAFE_RANGE
 
 # What a result in the range of denormal numbers may lose, flushed or not, times 64.
 _UNDERFLOW: Final = {"float64": 2.0**-1016, "float32": 2.0**-120}
@@ -46,7 +47,7 @@ class Arithmetic:
                 f"precision must be one of {', '.join(_UNDERFLOW)}; got {precision!r}, whose rounding leaves no bound: "
                 "convert the model with model.float(), which changes no weight"
             )
-        return cls(ROUNDOFF[precision] + 4 * UNIT, _UNDERFLOW[precision], SAFE_RANGE[precision])
+        return cls(FORMATS[precision].unit + 4 * UNIT, _UNDERFLOW[precision], SAFE_RANGE[precision])
 
     def checked(self, radius: Array, sizes: Array) -> Array:
         """Return the radius, infinite where a size may leave the range."""

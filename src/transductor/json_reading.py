@@ -1,0 +1,84 @@
+"""JSON from strangers: one reader that refuses what would exhaust memory or time, or could be read in two ways."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+MOST_BYTES: Final = 32 * 2**20
+
+
+class JSONError(ValueError):
+    """A file or text that is not JSON as this library reads it; the message says where and why."""
+
+
+def read_json(path: str | Path, *, most_bytes: int = MOST_BYTES) -> Any:
+    """Return the value of a JSON file, which may be compressed by gzip.
+
+    Args:
+        path: A regular file: a pipe or a device could go on for ever.
+        most_bytes: A larger file, or one that unpacks to more, is refused.
+
+    Raises:
+        JSONError: Also for a file that cannot be read.
+    """
+    file = Path(path)
+    try:
+        if file.exists() and not file.is_file():
+            raise JSONError(f"{path} cannot be read: it is not a regular file")
+        with open(file, "rb") as opened:
+            data = opened.read(most_bytes + 1)
+        if data[:2] == b"\x1f\x8b":
+            with gzip.open(file, "rb") as opened:
+                data = opened.read(most_bytes + 1)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise JSONError(f"{path} is not JSON: it is not a complete gzip file ({error})") from error
+    except (OSError, ValueError) as error:
+        if isinstance(error, JSONError):
+            raise
+        raise JSONError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if len(data) > most_bytes:
+        raise JSONError(f"{path} is larger than {most_bytes // 2**20} MiB")
+    try:
+        return parsed_json(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise JSONError(f"{path} is not JSON: byte {error.start} is not UTF-8") from None
+    except JSONError as error:
+        raise JSONError(f"{path} is {error}") from None
+
+
+def parsed_json(text: str) -> Any:
+    """Return the value of a JSON text; refuse a field given twice, NaN, infinity, and numbers too long to read."""
+    try:
+        return json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse_constant, parse_float=_finite)
+    except json.JSONDecodeError as error:
+        raise JSONError(f"not JSON: line {error.lineno}: {error.msg}") from None
+    except RecursionError:
+        raise JSONError("not JSON: it is nested too deeply") from None
+    except JSONError:
+        raise
+    except ValueError as error:  # an integer of more digits than Python reads
+        raise JSONError(f"not JSON: {error}") from None
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise JSONError(f"not JSON: an object has the field {twice[:40]!r} twice")
+    return fields
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise JSONError(f"not JSON: {name} is not a number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise JSONError(f"not JSON: {text[:40]} is too large for a number")
+    return number
