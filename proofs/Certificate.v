@@ -58,7 +58,7 @@ Definition shown {A} (now before : nat -> A) (k : nat) : A :=
   if (k <? dimension)%nat then now k else before (k - dimension)%nat.
 
 (** [computed_logits w logits]: some computation gives these logits after the word w.  The scan may be associated in
-    any way, every sum may be taken in any order, with or without fused multiply-adds; the bias may be added anywhere. *)
+    any way, every sum may be taken in any order, with or without fused multiply-adds, the bias may be added anywhere. *)
 Definition computed_logits (w : list nat) (logits : nat -> number (readout_format m)) : Prop :=
   exists now before,
   computed_state _ _ dimension table_entry initial_entry w now /\

@@ -49,7 +49,8 @@ Proof.
     assert (Hinside' := Hinside). unfold domain_after in Hinside'. rewrite fold_left_app in Hinside'. simpl in Hinside'.
     destruct w as [ | b w ]; [ now apply Hfirst | ].
     apply Hnext; [ assumption | | exact Hinside' ].
-    apply IH; [ discriminate | exact Hw | ]. apply Hclosed with a; [ assumption | discriminate | exact Hw | exact Hinside ].
+    apply IH; [ discriminate | exact Hw | ].
+    apply Hclosed with a; [ assumption | discriminate | exact Hw | exact Hinside ].
 Qed.
 
 End Invariant.

@@ -26,7 +26,8 @@ Proof.
     + destruct (Pos.eq_dec q p) as [-> | Hne].
       * assert (H : (p < Pos.succ p)%positive) by lia. apply Pos.ltb_lt in H. rewrite H, Nat.sub_diag.
         apply PositiveMap.gss.
-      * assert (H : ~ (q < Pos.succ p)%positive) by lia. rewrite <- Pos.ltb_lt in H. apply not_true_is_false in H. rewrite H.
+      * assert (H : ~ (q < Pos.succ p)%positive) by lia. rewrite <- Pos.ltb_lt in H. apply not_true_is_false in H.
+        rewrite H.
         replace (Pos.to_nat q - Pos.to_nat p)%nat with (S (Pos.to_nat q - Pos.to_nat (Pos.succ p))) by lia.
         cbn [nth_error]. rewrite PositiveMap.gso by exact Hne. reflexivity.
 Qed.
@@ -86,7 +87,8 @@ Proof.
     transitivity (summed D (fun j => unit_vector j (N.to_nat c) * g c k
       + g (N.of_nat j) (integer_at r (N.of_nat j)))%Z).
     + unfold summed. rewrite total_map_add. f_equal.
-      rewrite (total_single (seq 0 D) (N.to_nat c) (fun _ => g c k)); [ reflexivity | apply seq_NoDup | apply in_seq; lia ].
+      rewrite (total_single (seq 0 D) (N.to_nat c) (fun _ => g c k)); [ reflexivity | apply seq_NoDup | apply in_seq;
+        lia ].
     + apply summed_ext. intros j Hj. rewrite integer_at_cons. unfold unit_vector.
       destruct (N.eqb_spec c (N.of_nat j)) as [-> | Hne].
       * rewrite Nnat.Nat2N.id, Nat.eqb_refl, (integer_below r _ _ _ Hrest), Hzero by lia. ring.

@@ -53,7 +53,8 @@ Theorem integer_of_correct : forall f unit bits, is_multiple f unit bits = true 
 Proof.
   intros f unit bits H. unfold represents, number_of, binary_float_of_bits.
   rewrite is_finite_B2BSN, B2R_B2BSN, is_finite_FF2B, B2R_FF2B. unfold is_multiple, integer_of in *.
-  destruct (binary_float_of_bits_aux (fraction_bits f) (exponent_bits f) bits) as [ s | s | s pl | s m e ]; try discriminate.
+  destruct (binary_float_of_bits_aux (fraction_bits f) (exponent_bits f) bits) as [ s | s | s pl | s m e ];
+    try discriminate.
   - split; [ reflexivity | simpl; ring ].
   - split; [ reflexivity | ]. cbn [FF2R F2R]. unfold F2R. cbn [Fnum Fexp].
     assert (Hpower : forall k, (0 <= k)%Z -> IZR (2 ^ k) = bpow radix2 k).

@@ -114,7 +114,8 @@ Lemma bound_of_one : forall a X, 0 <= a -> 0 <= X ->
 Proof.
   intros a X Ha HX. unfold error_bound, growth. simpl INR. assert (Hu := u_positive). assert (He := eta_positive).
   assert (0 <= u * eta) by (apply Rmult_le_pos; lra). assert (0 <= u * eta * X) by (apply Rmult_le_pos; lra).
-  assert (0 <= u * (u * eta * X)) by (apply Rmult_le_pos; lra). assert (0 <= u * (u * eta)) by (apply Rmult_le_pos; lra).
+  assert (0 <= u * (u * eta * X)) by (apply Rmult_le_pos; lra).
+  assert (0 <= u * (u * eta)) by (apply Rmult_le_pos; lra).
   simpl. nra.
 Qed.
 
@@ -191,19 +192,22 @@ Proof.
     assert (Hb := bound_of_one (Rabs (w * s)) (Rabs w) (Rabs_pos _) (Rabs_pos _)).
     split; [ lra | ]. apply safe_rounding; try assumption.
     assert (Ha := Rabs_pos (w * s)). assert (Hw := Rabs_pos w).
-    assert (0 <= u * Rabs (w * s)) by (apply Rmult_le_pos; lra). assert (0 <= eta * Rabs w) by (apply Rmult_le_pos; lra).
+    assert (0 <= u * Rabs (w * s)) by (apply Rmult_le_pos; lra).
+    assert (0 <= eta * Rabs w) by (apply Rmult_le_pos; lra).
     assert (0 <= u * (u * Rabs (w * s) + eta * Rabs w)) by (apply Rmult_le_pos; lra). lra. }
   intros terms c Hsums.
   induction Hsums as [ z Hz | x | x y | k m a b _ IHk _ IHm | x y k a _ IH | k m a Hperm _ IH ]; intros l Hl.
   - inversion Hl; subst. split; [ intros _; exact Hz | intros H; now contradiction H ].
   - inversion Hl as [ | ? p ? q Hp Hq ]; subst. inversion Hq; subst. split; [ discriminate | intros _ _ ].
-    inversion Hp as [ ? r Hx | ]; subst. exists r. split; [ exact Hx | ]. simpl. rewrite !Rplus_0_r, Rminus_eq_0, Rabs_R0.
+    inversion Hp as [ ? r Hx | ]; subst. exists r. split; [ exact Hx | ]. simpl.
+    rewrite !Rplus_0_r, Rminus_eq_0, Rabs_R0.
     refine (proj1 (error_bound_le 1 1 (Rabs r) (Rabs r) 0 0 _ _ _)); [ lia | split; [ apply Rabs_pos | lra ] | lra ].
   - inversion Hl as [ | ? p ? q Hp Hq ]; subst. inversion Hq; subst. split; [ discriminate | intros _ Hrange ].
     inversion Hp as [ | ? ? w c s Hx Hy Hcast ]; subst. destruct (Hone x y w c s Hx Hy Hcast Hrange) as [Hnear Hsize].
     exists (rounded prec emax (w * c)). split; [ now apply mul_rounds | ].
     simpl. now rewrite !Rplus_0_r, Rabs_Rabsolu.
-  - apply Forall2_app_inv_l in Hl as (lk & lm & Hk & Hm & ->). destruct (IHk lk Hk) as [Ek Bk]. destruct (IHm lm Hm) as [Em Bm].
+  - apply Forall2_app_inv_l in Hl as (lk & lm & Hk & Hm & ->). destruct (IHk lk Hk) as [Ek Bk].
+    destruct (IHm lm Hm) as [Em Bm].
     destruct lk as [ | pk lk' ].
     { (* adding to an empty sum, that is to zero, changes nothing *)
       assert (Ha := Ek eq_refl).
@@ -220,7 +224,8 @@ Proof.
         [ exact (represented_is_writable _ _ _ _ Hr) | exact (represented_below_overflow _ _ _ _ Hr) ]. }
     remember (pk :: lk') as l1 eqn:E1. remember (pm :: lm') as l2 eqn:E2.
     assert (N1 : l1 <> []) by (subst; discriminate). assert (N2 : l2 <> []) by (subst; discriminate).
-    assert (L1 : (1 <= length l1)%nat) by (subst; simpl; lia). assert (L2 : (1 <= length l2)%nat) by (subst; simpl; lia).
+    assert (L1 : (1 <= length l1)%nat) by (subst; simpl; lia).
+    assert (L2 : (1 <= length l2)%nat) by (subst; simpl; lia).
     clear E1 E2 pk lk' pm lm'.
     split; [ intros H; now apply app_eq_nil in H as [H _] | intros _ Hrange ].
     destruct (Bk N1) as (r & Hr & Hnear_r).
@@ -235,8 +240,10 @@ Proof.
     { apply Rle_trans with (1 := Rabs_triang _ _). assert (H1 := exact_within_absolute l1).
       assert (H2 := exact_within_absolute l2). lra. }
     destruct (rounded_near _ _ _ _ (triangle _ _ _ _ _ _ Hnear_r Hnear_s) Hsum) as [Hnear Hsize].
-    destruct (error_bound_le (length l1) (length l1) _ _ _ _ (conj L1 (le_n _)) (conj A1 (Rle_refl _)) (conj X1 (Rle_refl _))) as [P1 _].
-    destruct (error_bound_le (length l2) (length l2) _ _ _ _ (conj L2 (le_n _)) (conj A2 (Rle_refl _)) (conj X2 (Rle_refl _))) as [P2 _].
+    destruct (error_bound_le (length l1) (length l1) _ _ _ _ (conj L1 (le_n _)) (conj A1 (Rle_refl _)) (conj X1
+      (Rle_refl _))) as [P1 _].
+    destruct (error_bound_le (length l2) (length l2) _ _ _ _ (conj L2 (le_n _)) (conj A2 (Rle_refl _)) (conj X2
+      (Rle_refl _))) as [P2 _].
     set (E1 := error_bound (length l1) _ _) in *. set (E2 := error_bound (length l2) _ _) in *.
     assert (0 <= u * (E1 + E2)) by (apply Rmult_le_pos; lra).
     assert (0 <= u * (absolute_value l1 + absolute_value l2)) by (apply Rmult_le_pos; lra).
@@ -251,7 +258,8 @@ Proof.
     remember (pq :: q') as l1 eqn:E1. assert (N1 : l1 <> []) by (subst; discriminate).
     assert (L1 : (1 <= length l1)%nat) by (subst; simpl; lia). clear E1 pq q'.
     destruct (Bq N1) as (r & Hr & Hnear_r).
-    { apply in_range_part with (m := (w * s, Rabs w) :: l1) (n := [(w * s, Rabs w)]); auto. apply Permutation_cons_append. }
+    { apply in_range_part with (m := (w * s, Rabs w) :: l1) (n := [(w * s, Rabs w)]); auto.
+      apply Permutation_cons_append. }
     unfold in_range in Hrange. simpl exact_value. simpl absolute_value in *. simpl weights in *. cbn [length] in *.
     rewrite Rabs_Rabsolu in *.
     assert (A1 := absolute_nonnegative l1). assert (X1 := weights_nonnegative l1).
@@ -259,10 +267,12 @@ Proof.
     assert (Hsum : Rabs (w * s + exact_value l1) <= Rabs (w * s) + absolute_value l1).
     { apply Rle_trans with (1 := Rabs_triang _ _). assert (H1 := exact_within_absolute l1). lra. }
     destruct (rounded_near _ _ _ _ (triangle _ _ _ _ _ _ (product_of_cast w c s Hcast) Hnear_r) Hsum) as [Hnear Hsize].
-    destruct (error_bound_le (length l1) (length l1) _ _ _ _ (conj L1 (le_n _)) (conj A1 (Rle_refl _)) (conj X1 (Rle_refl _))) as [P1 _].
+    destruct (error_bound_le (length l1) (length l1) _ _ _ _ (conj L1 (le_n _)) (conj A1 (Rle_refl _)) (conj X1
+      (Rle_refl _))) as [P1 _].
     set (E1 := error_bound (length l1) _ _) in *.
     assert (Ha := Rabs_pos (w * s)). assert (Hw := Rabs_pos w).
-    assert (0 <= u * Rabs (w * s)) by (apply Rmult_le_pos; lra). assert (0 <= eta * Rabs w) by (apply Rmult_le_pos; lra).
+    assert (0 <= u * Rabs (w * s)) by (apply Rmult_le_pos; lra).
+    assert (0 <= eta * Rabs w) by (apply Rmult_le_pos; lra).
     assert (0 <= u * (u * Rabs (w * s) + eta * Rabs w + E1)) by (apply Rmult_le_pos; lra).
     assert (0 <= u * (Rabs (w * s) + absolute_value l1)) by (apply Rmult_le_pos; lra).
     exists (rounded prec emax (w * c + r)). split; [ | lra ].

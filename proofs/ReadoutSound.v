@@ -15,7 +15,8 @@ Proof.
     { assert (H := Z.div_mod k (2 ^ (- s))). assert (H' := Z.mod_pos_bound k _ Hpos). lia. }
     apply IZR_lt in Hdiv. rewrite mult_IZR in Hdiv.
     assert (Hpower : IZR (2 ^ (- s)) * bpow radix2 s = 1).
-    { change 2%Z with (radix_val radix2). rewrite IZR_Zpower by lia. rewrite <- bpow_plus. now replace (- s + s)%Z with 0%Z by ring. }
+    { change 2%Z with (radix_val radix2). rewrite IZR_Zpower by lia. rewrite <- bpow_plus.
+      now replace (- s + s)%Z with 0%Z by ring. }
     apply Rlt_le. apply Rmult_lt_compat_r with (r := bpow radix2 s) in Hdiv; [ | apply bpow_gt_0 ].
     replace (IZR (2 ^ (- s)) * IZR (k / 2 ^ (- s) + 1) * bpow radix2 s)
       with (IZR (2 ^ (- s)) * bpow radix2 s * IZR (k / 2 ^ (- s) + 1)) in Hdiv by ring.
@@ -87,7 +88,8 @@ Proof.
   rewrite IH, plus_IZR, mult_IZR, component_tree_of, Nnat.Nat2N.id, bpow_plus. ring.
 Qed.
 
-Lemma intentions_absolute : absolute_value (intentions r b) = IZR (Z.abs b + absolute_dot r (tree_of st)) * bpow radix2 t.
+Lemma intentions_absolute : absolute_value (intentions r b) = IZR (Z.abs b + absolute_dot r (tree_of st)) * bpow
+  radix2 t.
 Proof.
   unfold absolute_dot. rewrite (row_sum_is_summed _ D _ 0%N); [ | intros; reflexivity | exact ascends ].
   assert (Hscale : forall k e, Rabs (IZR k * bpow radix2 e) = IZR (Z.abs k) * bpow radix2 e).
@@ -107,14 +109,17 @@ Qed.
 
 Notation lost := (underflow_units g D es ew (row_size r)).
 Notation absolute := (Z.abs b + absolute_dot r (tree_of st))%Z.
-Notation bound := (error_bound p emax (length (intentions r b)) (absolute_value (intentions r b)) (weights (intentions r b))).
+Notation bound := (error_bound p emax (length (intentions r b)) (absolute_value (intentions r b)) (weights (intentions
+  r b))).
 
 Lemma sizes_nonnegative : (0 <= absolute)%Z /\ (0 <= row_size r)%Z.
 Proof.
   assert (H : forall gg, (forall c k, 0 <= gg c k)%Z -> (0 <= row_sum gg r)%Z).
-  { intros gg Hgg. unfold row_sum. clear ascends. induction r as [ | [c k] rest IH ]; simpl; [ lia | specialize (Hgg c k); lia ]. }
+  { intros gg Hgg. unfold row_sum. clear ascends.
+    induction r as [ | [c k] rest IH ]; simpl; [ lia | specialize (Hgg c k); lia ]. }
   unfold absolute_dot, row_size. split; [ | apply H; intros; lia ].
-  assert (H' := H (fun c k => Z.abs (k * component (tree_of st) c))). cbv beta in H'. specialize (H' ltac:(intros; lia)). lia.
+  assert (H' := H (fun c k => Z.abs (k * component (tree_of st) c))). cbv beta in H'.
+  specialize (H' ltac:(intros; lia)). lia.
 Qed.
 
 (** The checker's error, an integer, is above the real one. *)
@@ -131,11 +136,13 @@ Proof.
       rewrite <- bpow_plus. now replace (- p + p)%Z with 0%Z by ring. }
     assert (Hq : IZR q = IZR (2 ^ p) * (1 - INR (S (S D)) * unit_roundoff p)).
     { rewrite minus_IZR, Rmult_minus_distr_l, Rmult_1_r. f_equal.
-      replace (IZR (2 ^ p) * (INR (S (S D)) * unit_roundoff p)) with (INR (S (S D)) * (unit_roundoff p * IZR (2 ^ p))) by ring.
+      replace (IZR (2 ^ p) * (INR (S (S D)) * unit_roundoff p)) with (INR (S (S D)) * (unit_roundoff p * IZR (2 ^ p)))
+        by ring.
       rewrite Hu, Rmult_1_r, INR_IZR_INZ. f_equal. lia. }
     rewrite Hq. replace (G * (IZR (2 ^ p) * (1 - INR (S (S D)) * unit_roundoff p)))
       with (IZR (2 ^ p) * (G * (1 - INR (S (S D)) * unit_roundoff p))) by ring.
-    rewrite <- (Rmult_1_r (IZR (2 ^ p))) at 2. apply Rmult_le_compat_l; [ apply IZR_le; apply Z.pow_nonneg; lia | exact H ]. }
+    rewrite <- (Rmult_1_r (IZR (2 ^ p))) at 2.
+    apply Rmult_le_compat_l; [ apply IZR_le; apply Z.pow_nonneg; lia | exact H ]. }
   assert (HG1 : (G - 1) * IZR q <= IZR (Z.of_nat D + 2)).
   { rewrite Rmult_minus_distr_r, Rmult_1_l. rewrite minus_IZR in *. lra. }
   set (A := absolute) in *. set (X := row_size r) in *.
@@ -148,7 +155,8 @@ Proof.
       rewrite IZR_Zpower by (assert (Hp := precision_positive g); unfold Prec_gt_0 in Hp; lia).
       rewrite <- bpow_plus. reflexivity. }
     replace (underflow p emax * (2 * INR (S D) - 1 + IZR X * bpow radix2 ew) * IZR (2 ^ p))
-      with (underflow p emax * IZR (2 ^ p) * (2 * INR (S D) - 1) + IZR X * (underflow p emax * IZR (2 ^ p) * bpow radix2 ew)) by ring.
+      with (underflow p emax * IZR (2 ^ p) * (2 * INR (S D) - 1) + IZR X * (underflow p emax * IZR (2 ^ p) * bpow
+        radix2 ew)) by ring.
     rewrite Hpower, <- bpow_plus. apply Rplus_le_compat.
     - replace (2 * INR (S D) - 1) with (IZR (2 * Z.of_nat D + 1)).
       + replace least with ((least - t) + t)%Z at 1 by ring. rewrite bpow_plus.
@@ -207,7 +215,8 @@ Lemma decision_accepted : forall f g D es ew st (h : nat -> number f) wr b wr' b
   sums _ _ (Value (number_of g b') :: inner _ _ D (entry g wr') (fun k => cast _ _ _ _ (h k))) wrong ->
   Bltb wrong right = true.
 Proof.
-  intros f g D es ew st h wr b wr' b' right wrong Hstate Hrange Hes Ht HD Hw Hb Hw' Hb' class Hr Hr' Hdecides Hright Hwrong.
+  intros f g D es ew st h wr b wr' b' right wrong Hstate Hrange Hes Ht HD Hw Hb Hw' Hb' class Hr Hr' Hdecides Hright
+    Hwrong.
   unfold class, in_range_units, decides, logit in *. cbn [snd] in *.
   apply Z.leb_le in Hr. apply Z.leb_le in Hr'. apply Z.ltb_lt in Hdecides.
   assert (Ha : ascending 0 (N.of_nat D) (integers g ew wr) = true).
@@ -267,7 +276,8 @@ Proof.
   apply Rabs_le_inv in Hnear. set (E := error_bound _ _ _ _ _) in *.
   set (exact := (integer_of g (es + ew) b + dot (integers g ew wr) (tree_of st))%Z) in *.
   set (error := ((Z.of_nat D + 2) * _ + _)%Z) in *.
-  split; intros Hdecides; apply Z.ltb_lt in Hdecides; rewrite ?Z.add_0_r, ?Z.add_0_l, ?Z.sub_0_r, ?Z.sub_0_l in Hdecides;
+  split; intros Hdecides; apply Z.ltb_lt in Hdecides; rewrite ?Z.add_0_r, ?Z.add_0_l, ?Z.sub_0_r,
+    ?Z.sub_0_l in Hdecides;
     apply IZR_lt in Hdecides; rewrite mult_IZR in Hdecides; apply Rmult_lt_compat_r with (1 := Hpower) in Hdecides.
   - apply less_than with (1 := Hzero) (2 := Honly_means).
     assert (E < IZR exact * bpow radix2 (es + ew)) by (apply Rmult_lt_reg_r with (1 := Hq); lra). lra.

@@ -48,7 +48,8 @@ Proof.
   - rewrite IH, <- total_map_add. reflexivity.
 Qed.
 
-Lemma summed_exchanged : forall f, summed (fun i => summed (fun j => f i j)) = summed (fun j => summed (fun i => f i j)).
+Lemma summed_exchanged : forall f, summed (fun i => summed (fun j => f i j)) = summed (fun j => summed (fun i => f i
+  j)).
 Proof. intros. apply total_exchanged. Qed.
 
 Lemma total_single : forall (l : list nat) i f, NoDup l -> In i l ->

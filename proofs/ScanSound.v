@@ -5,7 +5,8 @@ From Flocq Require Import Core BinarySingleNaN.
 From Transductor Require Import Floats Sums Scan Monomial Integers Patterns Certificate Lookup Checker.
 Import ListNotations.
 
-Lemma forallb_nth : forall A (test : A -> bool) l d i, forallb test l = true -> test d = true -> test (nth i l d) = true.
+Lemma forallb_nth : forall A (test : A -> bool) l d i, forallb test l = true -> test d = true ->
+  test (nth i l d) = true.
 Proof.
   intros A test l d i Hl Hd. destruct (nth_in_or_default i l d) as [Hin | ->]; [ | exact Hd ].
   now apply (proj1 (forallb_forall _ _) Hl).
@@ -80,12 +81,14 @@ Lemma initial_means : forall i, (i < D)%nat ->
   represents _ _ (number_of f (nth i start_patterns 0%Z)) (IZR (v i) * bpow radix2 unit).
 Proof.
   intros i Hi. unfold v, start_state.
-  rewrite (nth_indep (map (integer_of f unit) start_patterns) 0%Z (integer_of f unit 0)) by (rewrite map_length; lia). rewrite map_nth.
+  rewrite (nth_indep (map (integer_of f unit) start_patterns) 0%Z (integer_of f unit 0)) by (rewrite map_length;
+    lia). rewrite map_nth.
   apply integer_of_correct. apply (proj1 (forallb_forall _ _) start_well_formed). apply nth_In. lia.
 Qed.
 
 (** The checker's step is the matrix of a letter, applied to the state. *)
-Lemma stepped_is_applied : forall a st i, nth i (stepped matrices a (tree_of st)) 0%Z = applied D (T a) (fun k => nth k st 0%Z) i.
+Lemma stepped_is_applied : forall a st i,
+  nth i (stepped matrices a (tree_of st)) 0%Z = applied D (T a) (fun k => nth k st 0%Z) i.
 Proof.
   intros a st i. unfold stepped, applied, T.
   transitivity (dot (nth i (nth a matrices []) []) (tree_of st));
@@ -143,7 +146,8 @@ Qed.
 Lemma missing_letter : forall a i j, (length matrices <= a)%nat -> T a i j = 0%Z.
 Proof. intros a i j Ha. unfold T. rewrite nth_overflow with (n := a) by exact Ha. now destruct i. Qed.
 
-Lemma products_accepted : forall largest products state, bounded_exact f D unit matrices state largest products = true ->
+Lemma products_accepted : forall largest products state,
+  bounded_exact f D unit matrices state largest products = true ->
   forall w i j, (i < D)%nat -> (j < D)%nat -> (Z.abs (product D T w i j) <= largest)%Z.
 Proof.
   intros largest products state H. unfold bounded_exact in H.
@@ -160,7 +164,8 @@ Proof.
       split; [ reflexivity | ]. intros i j Hi Hj. rewrite !nth_mapped_seq by assumption. reflexivity.
     - assert (Hstep : forall i j, product D T (w ++ [a]) i j = applied D (T a) (fun k => product D T w k j) i).
       { intros i j. unfold product at 1. now rewrite run_app. }
-      assert (Hzero : (forall i j, (i < D)%nat -> (j < D)%nat -> forall k, (k < D)%nat -> (T a i k * product D T w k j = 0)%Z) ->
+      assert (Hzero : (forall i j, (i < D)%nat -> (j < D)%nat -> forall k, (k < D)%nat ->
+        (T a i k * product D T w k j = 0)%Z) ->
         forall i j, (i < D)%nat -> (j < D)%nat -> product D T (w ++ [a]) i j = 0%Z).
       { intros Hterms i j Hi Hj. rewrite Hstep. unfold applied.
         transitivity (summed D (fun _ => 0 * 0)%Z); [ | rewrite summed_scaled; lia ].
@@ -193,7 +198,8 @@ Theorem scan_accepted : forall why, scan_exact f D unit matrices start_state why
 Proof.
   intros [ | | largest products ] H.
   - apply exact_state_by_rows; [ exact table_means | exact initial_means | now apply rows_accepted ].
-  - apply andb_prop in H as [Hcolumns Hroom]. unfold state_has_room in Hroom. repeat (apply andb_prop in Hroom as [Hroom ?]).
+  - apply andb_prop in H as [Hcolumns Hroom]. unfold state_has_room in Hroom.
+    repeat (apply andb_prop in Hroom as [Hroom ?]).
     apply exact_state_by_columns; [ exact table_means | exact initial_means | now apply columns_accepted | ].
     rewrite initial_list. split; [ now apply Z.leb_le | split; [ now apply Z.leb_le | ] ].
     match goal with B : (unit <=? _)%Z = true |- _ => apply Z.leb_le in B; rename B into Hunit end.

@@ -14,7 +14,8 @@ Proof.
   - apply (all_below_spec _ _ H) in Hd. rewrite Nnat.N2Nat.id in Hd. apply orb_prop in Hd as [Hd | Hd]; [ exact Hd | ].
     apply (all_below_spec _ _ Hd) in Ha. now rewrite Hinside in Ha.
   - (* a state that does not exist leads nowhere inside *)
-    exfalso. unfold next, inside, output in Hinside. rewrite (nth_overflow (domain_transitions s)) in Hinside by exact Hd.
+    exfalso. unfold next, inside, output in Hinside.
+    rewrite (nth_overflow (domain_transitions s)) in Hinside by exact Hd.
     replace (nth a [] _) with (N.of_nat (length (domain_transitions s))) in Hinside by (now destruct a).
     rewrite Nnat.Nat2N.id, nth_overflow in Hinside by exact Hlength. discriminate.
 Qed.
@@ -46,7 +47,8 @@ Proof.
   set (es := state_unit e) in *. set (ew := weight_unit e) in *.
   fold (matrices f (table m)) in H. fold (start_state f (initial m) es) in H.
   set (rows := map _ (combine _ _)) in H.
-  set (labelled := fun n read => label_shown g O es ew rows (tree_of read) read (output (outputs s) (node_machine n))) in H.
+  set (labelled := fun n read => label_shown g O es ew rows (tree_of read) read (output (outputs s) (node_machine n)))
+    in H.
   set (on_edges := fun n before => if lookback m then _ else true) in H.
   apply andb_prop in H as [H Hnodes]. apply andb_prop in H as [H Hfirst]. apply andb_prop in H as [H Hdomain].
   apply andb_prop in H as [H Hscan]. apply andb_prop in H as [H Hunit]. apply andb_prop in H as [H Hstate_unit].
@@ -75,7 +77,8 @@ Proof.
     unfold on_edges in Hlabel. unfold shown, O at 1, shown_dimension. fold D. destruct (lookback m) eqn:Hback.
     - (* the label was looked at on the edge *)
       apply andb_prop in Hlabel as [Hlength Hlabel]. apply Nat.eqb_eq in Hlength.
-      exists (node_state n ++ st). split; [ exact Hlabel | ]. intros k Hk. destruct (Nat.ltb_spec k D) as [Hlow | Hhigh].
+      exists (node_state n ++ st). split; [ exact Hlabel | ]. intros k Hk.
+      destruct (Nat.ltb_spec k D) as [Hlow | Hhigh].
       + rewrite app_nth1 by lia. now apply Hnow.
       + rewrite app_nth2, Hlength by lia. cbn [snd step]. apply Hst. lia.
     - (* the label was looked at on the node *)
@@ -84,9 +87,11 @@ Proof.
   intros w Hnonempty Hletters Hin logits (now_ & before & Hnow & Hbefore & Hlogits) Hlabel.
   assert (Hreached : at_node (head_after step (vv, vv) w)
     (machine_after (next (transitions s)) (start s) w) (domain_after (next (domain_transitions s)) (domain_start s) w)).
-  { apply invariant_after_every_word with (letters := fun a => (a < letters m)%nat) (inside := inside s); try assumption.
+  { apply invariant_after_every_word with (letters := fun a => (a < letters m)%nat) (inside := inside s);
+      try assumption.
     - apply closed_by_steps. now apply domain_closed_sound.
-    - intros a Ha Hinside. apply (all_below_spec _ _ Hfirst) in Ha. eapply Hedge; [ exact Ha | reflexivity | exact Hinside ].
+    - intros a Ha Hinside. apply (all_below_spec _ _ Hfirst) in Ha.
+      eapply Hedge; [ exact Ha | reflexivity | exact Hinside ].
     - intros h' p d a Ha (n & Hn & Hst & -> & -> & _) Hinside.
       apply (proj1 (forallb_forall _ _) Hnodes) in Hn. apply andb_prop in Hn as [Hn _].
       apply (all_below_spec _ _ Hn) in Ha. eapply Hedge; [ exact Ha | exact Hst | exact Hinside ]. }
@@ -128,9 +133,12 @@ Proof.
     assert (Hfirst_class : (0 < classes m)%nat) by lia.
     assert (Honly := Hcomputed 0%nat Hfirst_class). rewrite Hone in Hlength.
     destruct computed as [ | only [ | ] ]; try discriminate. injection Honly as ->. cbn [fst] in Hdecides.
-    destruct (threshold_accepted f g O es ew read (shown m now_ before) _ _ (logits 0%nat) Hmeans Hsize Hstate_unit Hunit
-      Hdimension (Hweights 0%nat) (Hbiases _ Hfirst_class) (Hin_range _ Hfirst_class) (Hlogits _ Hfirst_class)) as [Hup Hdown].
-    apply orb_prop in Hdecides as [Hd | Hd]; apply andb_prop in Hd as [Hvalue Hd]; apply Z.eqb_eq in Hvalue; rewrite Hvalue.
+    destruct (threshold_accepted f g O es ew read (shown m now_ before) _ _ (logits 0%nat) Hmeans Hsize Hstate_unit
+      Hunit
+      Hdimension (Hweights 0%nat) (Hbiases _ Hfirst_class) (Hin_range _ Hfirst_class) (Hlogits _ Hfirst_class)) as
+        [Hup Hdown].
+    apply orb_prop in Hdecides as [Hd | Hd]; apply andb_prop in Hd as [Hvalue Hd]; apply Z.eqb_eq in Hvalue;
+      rewrite Hvalue.
     + left. split; [ reflexivity | now apply Hup ].
     + right. split; [ reflexivity | now apply Hdown ].
   - assert (Hright : (Z.to_nat label < classes m)%nat /\ all_below (classes m) (fun j => (j =? Z.to_nat label)%nat ||

@@ -87,7 +87,8 @@ Proof.
   - inversion Hks as [ | ? k ? js Hk Hjs ]; subst. inversion Hjs; subst. inversion Hk; subst.
     unfold total; simpl. now rewrite Z.add_0_r.
   - destruct (room_for_total _ _ Hroom) as [Hw Hr].
-    inversion Hks as [ | ? k ? js Hk Hjs ]; subst. inversion Hjs; subst. inversion Hk as [ | ? ? r s ? Hx Hy Hrs ]; subst.
+    inversion Hks as [ | ? k ? js Hk Hjs ]; subst. inversion Hjs; subst.
+    inversion Hk as [ | ? ? r s ? Hx Hy Hrs ]; subst.
     unfold total in *; simpl in *. rewrite Z.add_0_r, <- Hrs in *. now apply mul_exact.
   - destruct (room_for_total _ _ Hroom) as [Hw Hr].
     apply Forall2_app_inv_l in Hks as (kl & km & Hl & Hm & ->).
@@ -177,13 +178,15 @@ Proof.
       * rewrite (Hzero j); [ now rewrite !Rmult_0_l | now left ].
       * apply IH. intros i Hi. apply Hzero. now right.
   - split.
-    + apply Hroom. enough (Hscale : (size (map scaled ks) * Z.abs k = size ks * Z.abs m)%Z) by (rewrite Hsize in Hscale; nia).
+    + apply Hroom. enough (Hscale : (size (map scaled ks) * Z.abs k = size ks * Z.abs m)%Z) by (rewrite Hsize in
+        Hscale; nia).
       clear Hsize. unfold size. induction ks as [ | j ks IH ]; [ reflexivity | ].
       simpl. rewrite !Z.mul_add_distr_r, IH by (intros i Hi; apply Hterms; now right). f_equal.
       unfold scaled. destruct (Z.eqb_spec j 0) as [-> | Hj]; [ reflexivity | ].
       destruct (Hterms j (or_introl eq_refl)) as [ | Habs ]; [ contradiction | ]. rewrite !Z.abs_mul, Habs.
       replace (Z.abs (Z.sgn j)) with 1%Z by lia. replace (Z.abs (Z.sgn k)) with 1%Z by lia. ring.
-    + clear Hroom Hsize. induction ks as [ | j ks IH ]; constructor; [ | apply IH; intros i Hi; apply Hterms; now right ].
+    + clear Hroom Hsize. induction ks as [ | j ks IH ]; constructor; [ | apply IH; intros i Hi; apply Hterms;
+        now right ].
       unfold scaled. destruct (Z.eqb_spec j 0) as [-> | Hj]; [ now rewrite !Rmult_0_l | ].
       destruct (Hterms j (or_introl eq_refl)) as [ | Habs ]; [ contradiction | ].
       rewrite mult_IZR, Rmult_assoc, <- Hm, <- Rmult_assoc, <- mult_IZR. do 2 f_equal.

@@ -264,7 +264,10 @@ class TestAccepted:
     def test_other_models(self, coqc):
         table, initial, weight = one_hot(counter(2))
         back = np.concatenate((np.zeros((2, 2)), weight), 1)  # shows the state before the token
+        rounded = readout_model([np.eye(1), [[-1.0]]], [0.3], [[1.0], [-1]])  # float64, cast to float32
+        rounded.readout.float()
         models = {
+            "cast": (rounded, counter(2)),
             "one logit": (readout_model(table, initial, [[-1.0, 1]], dtype=torch.float32), counter(2)),
             "float64": (parity_model(dtype=torch.float64, bias=[0.1, 0.2]), counter(2)),
             "integers": third_turns(),
