@@ -25,7 +25,6 @@ from torch import Tensor
 
 from transductor.certification.bounds.attended_models import attended_pairs, attention_agreement
 from transductor.certification.bounds.attended_stream import AttendedLogits
-from transductor.certification.bounds.attention_tensors import attention_tensors
 from transductor.certification.bounds.horizon import outputs_on_edges
 from transductor.certification.reachability import exact_run
 from transductor.certification.subjects import subject_of
@@ -92,9 +91,9 @@ def bounded(model: RationalTransductor, task: Task) -> dict[str, Any]:
 
 def curve(model: RationalTransductor, task: Task) -> list[float | None]:
     """Return the least certified gap in float32 at every length of ``CURVE``."""
-    subject, _ = subject_of(model.rational_head)
+    subject, _ = subject_of(model)
     graph, states = exact_run(subject, task.automaton(), None)
-    edges, stream = attended_pairs(model, attention_tensors(model), graph, outputs_on_edges(subject, graph, states))
+    edges, stream = attended_pairs(subject, graph, outputs_on_edges(subject, graph, states))
     right = graph.labels[graph.target][edges]
     rivals = (right[:, None] + np.arange(1, task.output_size)) % task.output_size
     return [number(float(stream.gaps(right, rivals, length)[0].min())) for length in CURVE]

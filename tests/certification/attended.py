@@ -9,8 +9,8 @@ import torch
 from torch.nn import functional as F
 
 from tests.certification.perturbed import counter
+from transductor.certification.attention_tensors import attention_tensors
 from transductor.certification.bounds.attended_stream import AttendedStream
-from transductor.certification.bounds.attention_tensors import attention_tensors
 from transductor.extraction.hardening import machine_head
 from transductor.model import BackboneConfig, FullAttention, RationalTransductor
 

@@ -18,10 +18,10 @@ from tests.certification.attended import (
 )
 from tests.certification.perturbed import counter
 from transductor.automata.moore import IGNORED, MooreMachine
+from transductor.certification.attention_tensors import NotAnalysed, attention_tensors
 from transductor.certification.bounds.attended_models import attention_agreement
 from transductor.certification.bounds.attended_stream import AttendedStream, attended_logits
 from transductor.certification.bounds.attention_hull import average_error, edges_in_sight
-from transductor.certification.bounds.attention_tensors import NotAnalysed, attention_tensors
 from transductor.extraction.hardening import machine_head
 from transductor.heads import RationalHead
 from transductor.model import (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,10 +12,12 @@ import torch
 
 from tests.certification.perturbed import counter, labels_of, turn
 from transductor.automata import IGNORED, MooreMachine, machine
-from transductor.certification import certify, check_certificate
+from transductor.certification import CertificateError, certify, check_certificate
+from transductor.compilation import compile_model
 from transductor.heads import LookbackHead, RationalHead
 from transductor.model import (
     BackboneConfig,
+    FullAttention,
     LearnedPositions,
     NoAttention,
     RationalTransductor,
@@ -85,6 +89,32 @@ def test_with_attention_or_positions_the_statement_is_about_the_head(options):
     assert "head" in certificate.claim
     assert not any("layer norm" in assumption for assumption in certificate.assumptions)
     check_certificate(certificate, model)
+
+
+@pytest.mark.parametrize("window", [None, 8])
+def test_with_attention_that_changes_no_label_the_statement_is_about_the_model(window):
+    kind = FullAttention() if window is None else SlidingWindow(window)
+    config = BackboneConfig(vocab_size=2, output_size=5, width=16, layers=2, attention=kind)
+    model = compile_model(counter(5), backbone=config)
+    certificate = certify(model, against=counter(5))
+    # Attention is silent here; over a whole word its sums may be long, in a window they are not.
+    assert (certificate.about, certificate.verdict) == ("model", "proved" if window else "holds up to 1000000")
+    assert certificate.margin == pytest.approx(8, abs=1e-3)
+    assert any("attention divides a sum" in assumption for assumption in certificate.assumptions)
+    check_certificate(json.loads(json.dumps(certificate.plain())), model, counter(5))
+    with torch.no_grad():
+        model.backbone.blocks[0].attention.output.weight.normal_()
+        model.backbone.blocks[0].attention.value.weight.normal_()
+    loud = certify(model, against=counter(5))
+    assert (loud.about, loud.verdict) == ("head", "separated")
+    assert loud.numbers["least_gap_of_the_model"] < 0
+    with pytest.raises(CertificateError, match="differs"):
+        check_certificate(certificate, model)
+    other = replace(config, attention=SlidingWindow(9))
+    changed = RationalTransductor(model.rational_head, other).eval()
+    changed.load_state_dict(model.state_dict())
+    with pytest.raises(CertificateError, match="attention differs"):
+        check_certificate(loud, changed)
 
 
 def test_a_head_that_cannot_tell_is_refuted_by_two_words():

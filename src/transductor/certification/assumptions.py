@@ -28,6 +28,10 @@ _STREAM: Final = (
     "GELU is within 8 units of its argument",
     "the model is in evaluation mode",
 )
+_ATTENTION: Final = (
+    "attention divides a sum of weighted values by the sum of the same computed weights, in any order of blocks, each "
+    "operation in {precision} or wider; how the weights themselves round does not matter"
+)
 _PARALLEL: Final = "parallel passes on every backend, with padding, packed documents and ranks along time"
 _STREAMING: Final = "streaming in any split (start, advance)"
 _LONG_STREAMING: Final = (
@@ -41,7 +45,8 @@ def assumptions_about(subject: Subject, exact: Exactness | None) -> tuple[str, .
     scan = (_TABLE.format(dtype=subject.table.dtype.name), _ANY_ORDER if exact is None else _EXACT, _UNDERFLOW)
     named = {"precision": subject.precision, "statistics": subject.read.statistics.name}
     if subject.stream:
-        return (*scan, *(sentence.format(**named) for sentence in _STREAM))
+        attended = () if subject.attention is None else (_ATTENTION,)
+        return (*scan, *(sentence.format(**named) for sentence in (*_STREAM, *attended)))
     return scan if subject.weight is None else (*scan, _READOUT.format(**named))
 
 

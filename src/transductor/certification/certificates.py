@@ -6,7 +6,7 @@ import gzip
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -28,7 +28,7 @@ from transductor.certification.encoding import (
 from transductor.certification.proof_objects import invariant_of
 from transductor.certification.reachability import Graph, TooManyStates, product_graph
 from transductor.certification.replay import Blocks, spelled
-from transductor.certification.subjects import Subject
+from transductor.certification.subjects import Attention, Subject
 from transductor.json_reading import JSONError, read_json
 from transductor.results import write_atomically
 
@@ -237,6 +237,7 @@ class AgreementCertificate:
             "model": optional(dict, self.model),
             "subject": {
                 "streamed": question.subject.streamed,
+                "attention": optional(asdict, question.subject.attention),
                 "precision": question.subject.precision,
                 "lookback": question.subject.lookback,
                 "tensors": {name: encoded_array(values) for name, values in question.subject.tensors().items()},
@@ -315,6 +316,7 @@ def question_of(content: Mapping[str, Any]) -> Question:
             subject["lookback"],
             {name.removeprefix("stream."): values for name, values in tensors.items() if name.startswith("stream.")},
             streamed=subject.get("streamed", True),
+            attention=optional(lambda plain: Attention(**plain), subject.get("attention")),
         ),
         machine=optional(decoded_machine, content["machine"]),
         series=optional(decoded_series, content["series"]),

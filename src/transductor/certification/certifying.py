@@ -13,7 +13,7 @@ from transductor.automata.finite_automata import DFA
 from transductor.automata.moore import MooreMachine
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.certification.certificates import AgreementCertificate, Evidence, Question
-from transductor.certification.exactness import exactness
+from transductor.certification.exactness import analysed, exactness
 from transductor.certification.model_answers import is_refuted, model_labels
 from transductor.certification.naming import in_token_order
 from transductor.certification.reachability import TooManyStates, product_graph, refined_graph
@@ -49,8 +49,9 @@ def certify(
 
     Args:
         model_or_head: A :class:`~transductor.model.RationalReadout`; a head with ``readout``; or a
-            :class:`~transductor.model.RationalTransductor`: the statement is about the complete model where it has
-            neither attention nor positions and its head is exact, otherwise about the head alone.
+            :class:`~transductor.model.RationalTransductor`: the statement is about the complete model where its head is
+            exact and nothing but attention scores knows positions, and what attention can do changes no label;
+            otherwise about the head alone.
         readout: For a head: an ``nn.Linear``, a weight ``(K, D)`` or ``(weight, bias)``.  The label is the argmax; with
             one output, whether it is positive.
         against: Token v is letter v, or with ``letters`` the letter of that name.  A Moore machine gives the label
@@ -68,6 +69,7 @@ def certify(
             analysed.
     """
     subject, scope = subject_of(model_or_head, readout)
+    subject = analysed(subject)
     if letters is not None:
         against, domain = _by_name(against, letters), None if domain is None else _by_name(domain, letters)
     series = _series(against, subject, scope) if isinstance(against, WeightedAutomaton) else None

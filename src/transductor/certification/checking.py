@@ -22,6 +22,7 @@ from transductor.certification.certificates import (
     read_content,
 )
 from transductor.certification.encoding import CertificateError
+from transductor.certification.exactness import analysed, head_alone
 from transductor.certification.model_answers import is_refuted
 from transductor.certification.naming import in_token_order
 from transductor.certification.subjects import subject_of
@@ -99,7 +100,9 @@ def _short(value: Any) -> str:
 def _check_model(certificate: AgreementCertificate, model: Any) -> None:
     """Check that the model's numbers are the certified ones, and that it is wrong where the certificate says so."""
     pair = model if isinstance(model, tuple) else (model, None)
-    subject, certified = subject_of(*pair)[0], certificate.question.subject
+    subject, certified = analysed(subject_of(*pair)[0]), certificate.question.subject
+    if certificate.model is None and certificate.about == "head":  # of version 1, which looked at nothing else
+        subject = head_alone(subject)
     mine, theirs = subject.tensors(), certified.tensors()
     for name in sorted(mine.keys() | theirs.keys()):
         if name not in mine or name not in theirs:
@@ -108,6 +111,8 @@ def _check_model(certificate: AgreementCertificate, model: Any) -> None:
             raise CertificateError(f"the certificate is not about this model: {name} differs")
     if (subject.precision, subject.lookback) != (certified.precision, certified.lookback):
         raise CertificateError("the certificate is not about this model: precision or kind of head differs")
+    if subject.attention != certified.attention:
+        raise CertificateError("the certificate is not about this model: attention differs")
     if subject.streamed != certified.streamed:
         raise CertificateError("the certificate is not about this model: single steps are taken differently")
     if certificate.model is not None:

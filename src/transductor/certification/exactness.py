@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -43,6 +43,18 @@ def exactness(subject: Subject) -> Exactness | None:
         reason = f"the letters generate finitely many integer matrices, with entries up to {largest}: sums are exact"
         return Exactness(reason, largest)
     return None
+
+
+def analysed(subject: Subject) -> Subject:
+    """Return what a statement can be about: of a stream with attention only the head, unless the head is exact."""
+    if subject.attention is None or exactness(subject) is not None:
+        return subject
+    return head_alone(subject)
+
+
+def head_alone(subject: Subject) -> Subject:
+    """Return the numbers of the head without the stream that reads it."""
+    return replace(subject, stream={}, attention=None)
 
 
 def dyadic_integers(values: Array) -> tuple[Array, int]:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from transductor.certification.attention_tensors import NotAnalysed, attention_tensors
 from transductor.certification.ball_arithmetic import Array, gamma
 from transductor.certification.formats import FORMATS, Format
 from transductor.certification.unaltered import check_unaltered
@@ -20,6 +21,19 @@ from transductor.model import NoAttention, NoPositions, RationalReadout, Rationa
 # Up to here, and down to its inverse, no sum or product of a few numbers leaves the range of the format.
 SAFE_RANGE: Final = {"float64": 2.0**900, "float32": 2.0**100, "float16": 2.0**10, "bfloat16": 2.0**100}
 _SCANNED: Final = ("float64", "float32")
+
+
+@dataclass(frozen=True)
+class Attention:
+    """How the layers of a stream attend: with so many heads, to all positions or to a window of them."""
+
+    heads: int
+    window: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not (type(value) is int and value > 0) and not (name == "window" and value is None):
+                raise ValueError(f"attention.{name} must be a positive integer; got {value!r}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +47,8 @@ class Subject:
         bias: ``(K)``.
         precision: The dtype in which the readout or the stream is computed.
         lookback: Whether the head shows ``[h_t ; h_{t−1}]``.
-        stream: The tensors of a residual stream without attention, by their names in the model; empty without one.
+        stream: The tensors of a residual stream, by their names in the model; empty without one.
+        attention: How that stream attends; None if its logits depend on token and state alone.
         streamed: Whether single steps of a stream multiply the numbers of the table too, and not factors of them.
     """
 
@@ -45,6 +60,7 @@ class Subject:
     lookback: bool = False
     stream: Mapping[str, Array] = field(default_factory=dict)
     streamed: bool = True
+    attention: Attention | None = None
 
     def __post_init__(self) -> None:
         dim = self.initial.shape[-1] if self.initial.ndim else 0
@@ -156,7 +172,22 @@ def subject_of(model_or_head: Any, readout: Any = None) -> tuple[Subject, str]:
         precision = _dtype_name(model_or_head.backbone.readout.weight)
         _check_one_precision(model_or_head, precision)
         return _with_readout(head, None, stream=stream, precision=precision), "model"
-    return _with_readout(head, None), "head"
+    attended = _attended(model_or_head)
+    return _with_readout(head, None, **attended), "model" if attended else "head"
+
+
+def _attended(model: RationalTransductor) -> dict[str, Any]:
+    """Return stream, attention and precision of a model whose labels can be analysed; nothing for another."""
+    kind = model.backbone.config.attention
+    precision = _dtype_name(model.backbone.readout.weight)
+    if isinstance(kind, NoAttention) or model.output_size < 2 or precision not in _SCANNED:
+        return {}
+    try:
+        stream = attention_tensors(model)
+    except NotAnalysed:
+        return {}
+    attention = Attention(model.backbone.config.attention_heads, getattr(kind, "window", None))
+    return {"stream": stream, "attention": attention, "precision": precision}
 
 
 def _with_readout(head: RationalHead, readout: Any, **more: Any) -> Subject:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from transductor.automata.moore import IGNORED
 from transductor.certification.assumptions import assumptions_about, covered_by
 from transductor.certification.ball_arithmetic import Array
 from transductor.certification.bounds.anchors import Anchors, margins_at
+from transductor.certification.bounds.attended_models import attended_agreement
 from transductor.certification.bounds.horizon import (
     against_rivals,
     bounded,
@@ -28,7 +29,7 @@ from transductor.certification.bounds.horizon import (
 from transductor.certification.bounds.stream import stream_logits
 from transductor.certification.certificates import About, AgreementCertificate, Evidence, Question
 from transductor.certification.encoding import CertificateError
-from transductor.certification.exactness import Exactness, exactness
+from transductor.certification.exactness import Exactness, exactness, head_alone
 from transductor.certification.reachability import (
     Graph,
     TooManyStates,
@@ -40,6 +41,15 @@ from transductor.certification.reachability import (
 from transductor.certification.replay import Blocks, as_blocks, label_of, logits_after, spelled
 from transductor.certification.series_agreement import head_series, series_facts
 from transductor.certification.subjects import Subject
+
+_HULL: Final = (
+    "the hull of attention: whatever it looks at, it returns an average of finitely many values; every stream that can "
+    "come of it was bounded, for all lengths"
+)
+_HULL_AND_LENGTH: Final = (
+    "the hull of attention: for all lengths where its averages are exact; in floats the sums of an average may be as "
+    "long as the word, and up to this length their rounding changes no label"
+)
 
 # Makes the certificate of a question, once its outcome is known.
 _Answer = Callable[..., AgreementCertificate]
@@ -57,9 +67,11 @@ def judged(question: Question, evidence: Evidence) -> AgreementCertificate:
     )
     if question.series is not None:
         return _series_judged(question, answer)
+    if exact is None and subject.attention is not None:
+        raise ValueError("a stream with attention can only be followed from an exact head")
     try:
         if exact is not None:
-            return _exact_judged(question, exact, answer)
+            return (_exact_judged if subject.attention is None else _attended_judged)(question, exact, answer)
         return _bounded_judged(question, evidence, answer)
     except TooManyStates as error:
         about: About = "model" if subject.stream else "labels" if subject.gives_labels else "head"
@@ -101,6 +113,32 @@ def _exact_judged(question: Question, exact: Exactness, answer: _Answer) -> Agre
     word = as_blocks(graph.word_of(first))
     numbers |= _replayed(question, word)
     return answer(outcome="refuted", holds_up_to=safe, evidence=Evidence(word=word))
+
+
+def _attended_judged(question: Question, exact: Exactness, answer: _Answer) -> AgreementCertificate:
+    """Follow every stream that attention can make of an exact head's states; where that is too wide, say so."""
+    subject = question.subject
+    graph, states = exact_run(subject, question.target, question.domain)
+    alone = replace(question, subject=head_alone(subject), classes=None)
+    head = partial(answer, assumptions=assumptions_about(alone.subject, exact))
+    if graph.complete_to is not None:
+        return _exact_judged(alone, exact, head)
+    result = attended_agreement(subject, graph, states, longest=question.horizon)
+    said = {
+        "exactness": exact.reason,
+        "nodes": graph.nodes,
+        "edges": len(graph.source),
+        "least_gap_at_all_lengths": _digits(_stated(result.worst), subject),
+        "least_gap_in_floats": _digits(_stated(result.float_gap), subject),
+    }
+    answer = partial(answer, about="model", numbers=said, margin=said["least_gap_in_floats"])
+    if result.proved:
+        return answer(outcome="proved", method=_HULL)
+    if result.holds and result.float_length:
+        return answer(outcome="bounded", holds_up_to=result.float_length, method=_HULL_AND_LENGTH)
+    states_alone = _exact_judged(alone, exact, head)
+    numbers = {**states_alone.numbers, "least_gap_of_the_model": said["least_gap_at_all_lengths"]}
+    return replace(states_alone, question=question, numbers=numbers)
 
 
 def _gaps(subject: Subject, graph: Graph, states: Array) -> tuple[Array, Array, Array]:

@@ -28,6 +28,9 @@ def certify(
     against: Annotated[str | None, typer.Option(help=SOURCE_OR_TASK)] = None,
     domain: Annotated[str | None, typer.Option(help="The words that can occur, closed under prefixes.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the certificate here, as JSON.")] = None,
+    rocq: Annotated[
+        Path | None, typer.Option("--rocq", help="Write what is proved as a .v file that Rocq accepts by computation.")
+    ] = None,
     horizon: Annotated[int, typer.Option(min=1, help="The longest words asked about without a proof for all.")] = 10**6,
     tolerance: Annotated[
         float, typer.Option(help="Error allowed for a series, relative to the sum over all paths.")
@@ -94,6 +97,12 @@ def certify(
         _print(certificate)
         if output is not None:
             print_written(certificate.write(output))
+        if rocq is not None:
+            from transductor.certification.rocq import write_rocq
+
+            if certificate.model is None:
+                raise ValueError("--rocq needs a certificate that names its checkpoint")
+            print_written(write_rocq(certificate, rocq, model_sha256=certificate.model["sha256"]))
     raise typer.Exit(_status(certificate))
 
 

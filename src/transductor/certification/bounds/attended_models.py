@@ -8,15 +8,15 @@ from typing import Final
 import numpy as np
 
 from transductor.automata.moore import MooreMachine
+from transductor.certification.attention_tensors import NotAnalysed, attention_tensors
 from transductor.certification.ball_arithmetic import Array
 from transductor.certification.bounds.attended_stream import AttendedLogits, AttendedStream, attended_logits
 from transductor.certification.bounds.attention_hull import edges_in_sight
-from transductor.certification.bounds.attention_tensors import NotAnalysed, attention_tensors
 from transductor.certification.bounds.horizon import outputs_on_edges
 from transductor.certification.exactness import exactness
 from transductor.certification.reachability import Graph, exact_run
-from transductor.certification.subjects import subject_of
-from transductor.model import RationalTransductor, SlidingWindow
+from transductor.certification.subjects import Subject, subject_of
+from transductor.model import RationalTransductor
 
 _MOST_IN_SIGHT: Final = 2000  # edges; with more, every edge counts as seen by every other
 
@@ -39,28 +39,30 @@ def attention_agreement(
     Raises:
         NotAnalysed: If the head may round, or a part of the model is not covered.
     """
-    tensors = attention_tensors(model)
-    subject, _ = subject_of(model.rational_head)
+    attention_tensors(model)  # says what is not covered
+    subject, _ = subject_of(model)
     if exactness(subject) is None:
         raise NotAnalysed("the head must be exactly a finite machine; harden the model first")
-    graph, states = exact_run(subject, against, domain)
-    edges, stream = attended_pairs(model, tensors, graph, outputs_on_edges(subject, graph, states))
+    return attended_agreement(subject, *exact_run(subject, against, domain), longest=longest)
+
+
+def attended_agreement(subject: Subject, graph: Graph, states: Array, *, longest: int) -> AttendedLogits:
+    """Bound by how much the right labels are ahead in a stream with attention, whose exact head reaches this graph."""
+    edges, stream = attended_pairs(subject, graph, outputs_on_edges(subject, graph, states))
     result = attended_logits(stream, graph.labels[graph.target][edges], longest=longest)
     return replace(result, edge=edges[result.edge])
 
 
-def attended_pairs(
-    model: RationalTransductor, tensors: dict[str, Array], graph: Graph, outputs: Array
-) -> tuple[Array, AttendedStream]:
+def attended_pairs(subject: Subject, graph: Graph, outputs: Array) -> tuple[Array, AttendedStream]:
     """Return one edge for each token, output and label that occur together, and the stream of these pairs.
 
     Args:
-        tensors: The arrays of the model's stream.
+        subject: The model's numbers.
         graph: The head, the machine and the domain side by side.
         outputs: ``(E, D)``, what the head shows on each edge.
     """
-    config = model.backbone.config
-    window = config.attention.window if isinstance(config.attention, SlidingWindow) else None
+    assert subject.attention is not None
+    window = subject.attention.window
     keys = np.concatenate((graph.letter[:, None], graph.labels[graph.target][:, None], outputs), 1)
     _, first, number = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     sees = None
@@ -69,8 +71,6 @@ def attended_pairs(
         member[number.reshape(-1), np.arange(len(keys))] = 1
         sees = member @ edges_in_sight(graph.source, graph.target, window) @ member.T > 0
         sees = None if sees.all() else sees
-    precision = str(model.backbone.readout.weight.dtype).removeprefix("torch.")
-    stream = AttendedStream(
-        tensors, config.attention_heads, window, precision, graph.letter[first], outputs[first], sees
-    )
+    heads = subject.attention.heads
+    stream = AttendedStream(subject.stream, heads, window, subject.precision, graph.letter[first], outputs[first], sees)
     return first, stream

@@ -96,7 +96,7 @@ class AttendedStream:
     """The arrays of a stream with attention, and the pairs of a token and a head's output that can enter it.
 
     Attributes:
-        tensors: By the names of :func:`~transductor.certification.bounds.attention_tensors.attention_tensors`.
+        tensors: By the names of :func:`~transductor.certification.attention_tensors.attention_tensors`.
         attention_heads: Heads of every layer.
         window: How many positions each looks at, or None for all.
         precision: The dtype of everything but the head.
