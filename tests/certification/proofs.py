@@ -16,11 +16,7 @@ from transductor import compile_model
 from transductor.automata import MooreMachine, regex
 from transductor.automata.formats import write
 from transductor.automata.labelled_series import series_of_labels
-from transductor.certification import checker
-from transductor.certification.encoding import encoded_array, encoded_machine
-from transductor.certification.proof_objects import built_invariant
-from transductor.certification.reachability import exact_run
-from transductor.certification.subjects import subject_of
+from transductor.certification import certify, checker
 from transductor.heads import LookbackHead, RationalHead
 from transductor.model import RationalReadout
 from transductor.model.storage import load, save
@@ -78,35 +74,11 @@ def prove(folder, model, machine, domain=None, letters=None):
     loaded = load(folder / "model")
     letters = [chr(ord("a") + letter) for letter in range(machine.letters)] if letters is None else letters
     write(series_of_labels(machine, letters), folder / "specification.json")
-    manifest = json.loads((folder / "model" / "config.json").read_text())
-    subject, about = subject_of(loaded)
-    graph, states = exact_run(subject, machine, domain)
-    plain = {
-        "format": "transductor-certificate",
-        "version": 2,
-        "verdict": "proved",
-        "claim": "after every word the label is the machine's",
-        "about": about,
-        "outcome": "proved",
-        "holds_up_to": None,
-        "margin": 1.0,
-        "series": None,
-        "word": None,
-        "letters": letters,
-        "classes": None,
-        "model": {"sha256": manifest["sha256"], "config": manifest["config"]},
-        "subject": {
-            "precision": subject.precision,
-            "lookback": subject.lookback,
-            "tensors": {name: encoded_array(values) for name, values in subject.tensors().items()},
-        },
-        "machine": encoded_machine(machine),
-        "domain": None if domain is None else encoded_machine(domain),
-        "invariant": built_invariant(subject, graph, states, machine, domain),
-    }
-    plain = json.loads(json.dumps(signed_again(plain)))
+    certificate = certify(loaded, against=machine, domain=domain, letters=letters)
+    assert certificate.outcome == "proved", certificate
+    plain = json.loads(json.dumps(certificate.plain()))
     proof = Proof(folder, plain)
-    proof.certificate.write_text(json.dumps(plain))
+    certificate.write(proof.certificate)
     return proof
 
 

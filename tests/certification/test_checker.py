@@ -32,9 +32,9 @@ from tests.certification.proofs import (
 from transductor import compile_model
 from transductor.automata import MooreMachine, regex
 from transductor.automata.formats import write
-from transductor.certification import checker
+from transductor.certification import certify, checker
 from transductor.certification.checker import CheckError
-from transductor.certification.proof_objects import NoProofObject
+from transductor.certification.proof_objects import NoProofObject, built_invariant
 from transductor.model import BackboneConfig, FullAttention
 from transductor.model.storage import save
 from transductor.transitions import OrthogonalTransitions
@@ -189,10 +189,15 @@ def test_a_head_that_may_round_is_not_covered(tmp_path):
             checker.Model(*subject)
 
 
-def test_what_is_too_large_has_no_proof_object(tmp_path, monkeypatch):
-    monkeypatch.setattr("transductor.certification.proof_objects.MOST_PRODUCTS", 10)
-    with pytest.raises(NoProofObject, match="products; at most 10"):
-        prove(tmp_path, compile_model(counter(3)), counter(3))
+@pytest.mark.parametrize("what", ["products", "intervals"])
+def test_what_is_too_large_has_no_proof_object(what, monkeypatch):
+    certificate = certify(compile_model(counter(3)), against=counter(3))
+    assert certificate.invariant() is not None
+    monkeypatch.setattr(f"transductor.certification.proof_objects.MOST_{what.upper()}", 10)
+    assert certificate.invariant() is None
+    assert certificate.reached is not None
+    with pytest.raises(NoProofObject, match=f"{what}; at most 10"):
+        built_invariant(certificate.question.subject, *certificate.reached, counter(3), None)
 
 
 def test_damaged_files_are_refused_quickly(tmp_path):
@@ -200,9 +205,9 @@ def test_damaged_files_are_refused_quickly(tmp_path):
     text = proof.certificate.read_text()
     damaged = {
         "twice": text.replace('"verdict"', '"version": 2, "verdict"', 1),
-        "NaN": text.replace('"margin": 1.0', '"margin": NaN'),
-        "huge": text.replace('"margin": 1.0', '"margin": 1e999999999'),
-        "digits": text.replace('"margin": 1.0', '"margin": 1' + 10**6 * "0"),
+        "NaN": text.replace('"horizon": null', '"horizon": NaN'),
+        "huge": text.replace('"horizon": null', '"horizon": 1e999999999'),
+        "digits": text.replace('"horizon": null', '"horizon": 1' + 10**6 * "0"),
         "deep": "[" * 10**6,
         "cut": text[:-20],
         "list": "[]",
