@@ -338,7 +338,11 @@ def test_certificates(name):
     question = kept.question
     given = {"domain": question.domain, "horizon": question.horizon, "tolerance": question.tolerance}
     against = question.series if question.machine is None else question.machine
-    assert_same_certificate(certify(*pair, against=against, **given), kept)
+    fresh = certify(*pair, against=against, **given)
+    if kept.about == "head":  # the model around it is looked at as well since, and its numbers are held too
+        assert (fresh.verdict, fresh.claim, fresh.word) == (kept.verdict, kept.claim, kept.word)
+    else:
+        assert_same_certificate(fresh, kept)
     if (language := file.with_name("against.json")).exists():
         again = certify(*pair, against=as_dfa(read(language)), **given)
         assert (again.verdict, again.method, again.word) == (kept.verdict, kept.method, kept.word)

@@ -55,6 +55,7 @@ _HULL_AND_LENGTH: Final = (
 _Answer = Callable[..., AgreementCertificate]
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # a bound that is not a number proves nothing
 def judged(question: Question, evidence: Evidence) -> AgreementCertificate:
     """Return the certificate that follows from the evidence; a ValueError where the evidence does not fit."""
     subject = question.subject

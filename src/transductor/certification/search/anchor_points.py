@@ -23,6 +23,7 @@ _STEPS: Final = 300
 _MOST_CLUSTERS: Final = 512
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # numbers of any size are tried
 def best_anchors(
     subject: Subject, machine: MooreMachine, domain: MooreMachine | None, horizon: int
 ) -> tuple[Anchors, Bound] | None:
