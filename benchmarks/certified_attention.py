@@ -245,6 +245,8 @@ def draw(runs: list[dict[str, Any]], path: Path) -> None:
                 heights = [math.nan if gap is None else gap for gap in run["narrowed"]["curve"]]
                 axis.plot(CURVE, heights, color=colour, lw=1.2, label=label)
                 label = None
+                if run["narrowed"]["bound"]["float_length"]:
+                    axis.plot(run["narrowed"]["bound"]["float_length"], 0, "o", color=colour, ms=4)
                 for outcome in run.get("long", {}).get("inputs", {}).values():
                     axis.plot(LONG, outcome["least_gap"], "x", color=colour, ms=4)
         axis.set(xscale="log", xlabel="length of the word", title={"mod5": "mod 5", "parity": "parity"}[name])
@@ -252,6 +254,7 @@ def draw(runs: list[dict[str, Any]], path: Path) -> None:
         axis.set_ylim(bottom=-0.2)
     axes[0].set_ylabel("gap of the right label")
     axes[0].plot([], [], "x", color="0.4", label="least gap shown by the models")
+    axes[0].plot([], [], "o", color="0.4", ms=4, label="length that is named")
     axes[0].legend(loc="lower left", fontsize=8)
     save_figure(figure, path)
 
