@@ -138,10 +138,27 @@ def test_a_domain_is_compared_with_its_own_specification(tmp_path):
     assert proof.check(domain_file=file).startswith("proved: after every word of the domain")
     write(regex("a*", "ab"), file)
     assert refusal(proof.check, domain_file=file)[0] == 1
+    anything = MooreMachine(without_twice_b().transitions, np.full(without_twice_b().states, -100))
+    write_tables(file, anything, ["a", "b"])
+    assert refusal(proof.check, domain_file=file)[0] == 1  # a domain says of every word whether it is inside
     forged = {"transitions": [[0, 1], [0, 1]], "outputs": [1, 0], "start": 0}  # what ends in b is outside
     plain = proof.plain | {"domain": forged}
     plain["invariant"] = proof.plain["invariant"] | {"domain": [0] * 4}
     assert refusal(proof.check, signed_again(plain)) == (1, "the domain is not closed under prefixes")
+
+
+def test_an_automaton_of_other_weights_is_no_specification(tmp_path):
+    proof = prove(tmp_path, of_machine(abb()), abb())
+    document = json.loads(proof.specification.read_text())
+    proof.specification.write_text(json.dumps(document | {"weights": "min_plus"}))
+    assert refusal(proof.check)[0] == 2
+    unsure = json.loads(json.dumps(document))
+    unsure["matrices"][0] = {"dense": [["1"] * 4] * 4}
+    proof.specification.write_text(json.dumps(unsure))
+    assert refusal(proof.check) == (2, f"{proof.specification} is not deterministic")
+    halves = json.loads(json.dumps(document).replace('"1"', '"1/2"'))
+    proof.specification.write_text(json.dumps(halves))
+    assert refusal(proof.check)[0] == 2
 
 
 def test_nothing_is_said_about_no_label(tmp_path):

@@ -76,6 +76,8 @@ def _check_size(subject: Subject, graph: Graph) -> None:
     """Refuse what would take too long to check, or too much room."""
     if not subject.gives_labels:
         raise NoProofObject("nothing turns states into labels")
+    if subject.attention is not None:
+        raise NoProofObject("labels depend on more than token and state where layers attend")
     by_edge = bool(subject.stream) or subject.lookback
     arrivals = len(graph.source) if by_edge else graph.nodes
     maps = {name: values for name, values in subject.tensors().items() if values.ndim == 2 and "embedding" not in name}
