@@ -69,7 +69,7 @@ def environment(**changes):
 def run(*arguments, folder, **changes):
     """Run ``-c code``, ``-m module`` or a script in a folder, with changes of the environment; return its output."""
     command = [*python(), *map(str, arguments)]
-    variables = os.environ | {name: str(value) for name, value in changes.items()}
+    variables = environment(**{name: str(value) for name, value in changes.items()})
     ended = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=variables, check=False)
     assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-4000:]
     return ended.stdout

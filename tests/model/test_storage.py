@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
+from tests.forks import environment, python
 from tests.laws.test_models import V, backbone, tokens_head
 from transductor.heads import RationalHead, UniversalHead
 from transductor.model import CheckpointError, RationalTransductor, load, save
@@ -204,10 +205,10 @@ def test_only_models_are_saved(tmp_path):
 
 
 SAVE_FOREVER = """
-import sys, torch
+import os, sys, torch
 from transductor.model import load, save
 model = load(sys.argv[1])
-print("ready", flush=True)
+print(os.getpid(), flush=True)
 while True:
     with torch.no_grad():
         model.backbone.readout.bias += 1
@@ -218,12 +219,12 @@ while True:
 def test_a_process_killed_while_saving_leaves_a_whole_checkpoint(checkpoint):
     first = load(checkpoint).backbone.readout.bias
     for wait in (0.05, 0.11, 0.17):
-        process = subprocess.Popen([sys.executable, "-c", SAVE_FOREVER, str(checkpoint)], stdout=subprocess.PIPE)
-        assert process.stdout.readline() == b"ready\n"
-        time.sleep(wait)
-        process.kill()
-        process.wait()
-        process.stdout.close()
+        command = [*python(), "-c", SAVE_FOREVER, str(checkpoint)]
+        with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE) as process:
+            program = int(process.stdout.readline())
+            time.sleep(wait)
+            os.kill(program, signal.SIGKILL)
+            assert process.wait() == -signal.SIGKILL
         found = load(checkpoint).backbone.readout.bias
         # What was saved is the first bias plus a whole number of steps, the same for every entry.
         steps = found - first

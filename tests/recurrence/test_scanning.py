@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from itertools import pairwise
 
 import pytest
@@ -12,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.comparison import assert_same
+from tests.forks import run
 from transductor.kernels.cpu import scan as cpu
 from transductor.recurrence import scan
 from transductor.recurrence.cost_model import plan_chunks
@@ -89,14 +88,13 @@ def test_equal_calls_are_equal_bit_for_bit():
 
 
 @pytest.mark.parametrize(("backend", "most"), [("auto", 1.6), ("chunked", 4.0)])
-def test_memory_of_forward_and_backward(backend, most):
+def test_memory_of_forward_and_backward(backend, most, tmp_path):
     """Over tokens, states and their gradient; in a process of its own, so that nothing is there to be used again."""
     if backend == "auto" and not cpu.available():
         pytest.skip("without numba auto is chunked")
     code = f"from transductor.bench.memory import scan_memory; print(scan_memory(64, 8192, 16, 8, '{backend}'))"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     least = 64 * 8192 * (8 + 2 * 4 * 16)
-    assert least < int(run.stdout) < most * least
+    assert least < int(run("-c", code, folder=tmp_path)) < most * least
 
 
 @pytest.mark.parametrize("batch", [1, 64])

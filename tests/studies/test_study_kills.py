@@ -9,12 +9,12 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import replace
 
 import pytest
 
+from tests.forks import environment, python
 from tests.studies.miniatures import (
     ANNEALED,
     COUNTED,
@@ -32,7 +32,6 @@ from transductor.studies import Study, reproduce, run_arm, running
 from transductor.studies.running import DamagedRecordWarning, record_path
 from transductor.training import TrainingError
 
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
 HALF_WRITTEN = re.compile(r"/\.[^/]*$")  # what a file is called until it is whole
 # One record is there already; the other run is the one that is killed.
 VICTIM = Study("miniature", "Does it run?", (PLAIN, ANNEALED), (0,))
@@ -164,8 +163,8 @@ def troubled(tmp_path_factory, half_done):
     for place in places.values():
         shutil.copytree(half_done, place)
     ended = subprocess.run(
-        [sys.executable, "-c", TROUBLE, str(folder / "warm")],
-        env=ENVIRONMENT,
+        [*python(), "-c", TROUBLE, str(folder / "warm")],
+        env=environment(),
         input="\n".join(f"{what}|{number}|{place}" for (what, number), place in places.items()),
         capture_output=True,
         text=True,
@@ -221,7 +220,8 @@ def test_without_trouble_nothing_is_said(troubled, expected):
 # Long enough to be found at work.
 LONG = replace(VICTIM, arms=(replace(ANNEALED, training=replace(ANNEALED.training, steps=300)),))
 OUTSIDE = """
-import sys
+import os, sys
+print(os.getpid(), flush=True)
 from tests.studies.miniatures import OFTEN
 from tests.studies.test_study_kills import LONG
 from transductor.studies import reproduce, running
@@ -232,14 +232,16 @@ reproduce([LONG], sys.argv[1])
 
 def test_a_run_killed_from_outside_goes_on_from_its_state(tmp_path):
     reproduce([LONG], tmp_path / "whole")
-    command = [sys.executable, "-c", OUTSIDE, str(tmp_path / "killed")]
-    with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE) as process:
+    command = [*python(), "-c", OUTSIDE, str(tmp_path / "killed")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=environment(), **pipes) as process:
+        program = int(process.stdout.readline())
         until = time.monotonic() + 120
         while not list((tmp_path / "killed").glob(".state/**/training.json")):
             assert process.poll() is None, process.stderr.read()
             assert time.monotonic() < until
             time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
+        os.kill(program, signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
     assert not list((tmp_path / "killed").glob("miniature/**/*.json"))
     assert reproduce([LONG], tmp_path / "killed") == 1

@@ -8,7 +8,6 @@ import random
 import resource
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -16,6 +15,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.forks import environment, python, run
 from tests.training.test_training import TASK, model
 from transductor.heads import UniversalHead
 from transductor.model import BackboneConfig, CheckpointError, RationalTransductor
@@ -119,11 +119,10 @@ def test_sigkill_at_any_moment_loses_nothing(tmp_path):
     whole = Trainer(model(), TASK, LONG)
     whole.run()
     moments = random.Random(0)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    command = [*python(), "-c", KILLED, str(tmp_path)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     kills = 0
-    with subprocess.Popen(command, **pipes, env=environment, text=True, bufsize=1) as process:
+    with subprocess.Popen(command, **pipes, env=environment(), text=True, bufsize=1) as process:
         for _ in range(6):
             process.stdin.write("run\n")
             child = int(process.stdout.readline())
@@ -164,10 +163,7 @@ except TrainingError as error:
 
 
 def test_a_full_disk_is_said_and_the_old_state_stays(tmp_path):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    shown = subprocess.run(
-        [sys.executable, "-c", FULL, str(tmp_path)], check=True, env=environment, capture_output=True, text=True
-    ).stdout
+    shown = run("-c", FULL, tmp_path, folder=tmp_path)
     assert "the state of step 2 cannot be written" in shown
     assert "what was there is intact" in shown
     assert Trainer.resumed(tmp_path).step == 1
