@@ -80,6 +80,9 @@ class Weights(ABC):
         return weights_named, (self.name,)
 
 
+_SMALL: Final = 200  # the product of the sizes of two arrays, up to which looking for zeros takes longer
+
+
 def _refused(name: str, value: object, wanted: str) -> ValueError:
     return ValueError(f"a weight of {name!r} must be {wanted}; got {value!r}")
 
@@ -110,9 +113,19 @@ class _Rationals(Weights):
         return array
 
     def product(self, left: Array, right: Array) -> Array:
-        if left.shape[-1] == 0:
-            return self.zeros(*left.shape[:-1], *right.shape[1:])
-        return np.asarray(left @ right, dtype=object)
+        if 0 < left.size * right.size <= _SMALL:
+            return np.asarray(left @ right, dtype=object)
+        # Most entries of a large machine are zero, and numpy would multiply and add every one of these fractions.
+        rows = left.reshape(math.prod(left.shape[:-1]), left.shape[-1])
+        columns = right[:, None] if right.ndim == 1 else right
+        entries: list[list[tuple[int, Fraction]]] = [[] for _ in columns]
+        for place, column in np.argwhere(columns).tolist():
+            entries[place].append((column, columns[place, column]))
+        result = self.zeros(len(rows), columns.shape[1])
+        for row, place in np.argwhere(rows).tolist():
+            for column, entry in entries[place]:
+                result[row, column] += rows[row, place] * entry
+        return result.reshape(*left.shape[:-1], *right.shape[1:])
 
     def parse(self, text: str) -> Fraction:
         try:

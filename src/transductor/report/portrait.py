@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib
+import numpy as np
 
 matplotlib.use("Agg")
 from matplotlib.axes import Axes
@@ -19,7 +20,7 @@ from matplotlib.patches import Circle
 from PIL import Image
 
 from transductor.report.portrait_machines import draw_machine, draw_table, short, state_colours
-from transductor.report.style import READABLE
+from transductor.report.style import READABLE, canvas_of
 from transductor.results import write_atomically
 
 if TYPE_CHECKING:
@@ -47,12 +48,14 @@ def portrait_figure(portrait: Portrait, path: str | Path) -> Path:
 def _rendered(figure: Figure, kind: str) -> bytes:
     """Return the content of the file; 256 colours are enough for a picture of few, and take a third of the bytes."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, dpi=_DOTS_PER_INCH)
-    if kind != "png":
-        return buffer.getvalue()
-    few, picture = io.BytesIO(), Image.open(buffer).convert("RGB")
-    picture.quantize(256, dither=Image.Dither.NONE).save(few, format="png", optimize=True)
-    return few.getvalue()
+    if kind == "png":
+        canvas = canvas_of(figure, _DOTS_PER_INCH)
+        canvas.draw()
+        picture = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+        picture.quantize(256, dither=Image.Dither.NONE).save(buffer, format=kind, optimize=True)
+    else:
+        figure.savefig(buffer, format=kind, dpi=_DOTS_PER_INCH)
+    return buffer.getvalue()
 
 
 def _figure(portrait: Portrait) -> Figure:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from transductor.results import write_atomically
@@ -114,10 +115,19 @@ def smoothed(values: Sequence[float], width: int) -> list[float]:
     return [sum(window) / len(window) for window in windows]
 
 
+def canvas_of(figure: Figure, dots_per_inch: int) -> Any:  # matplotlib's canvas has no types
+    """Return a canvas that draws a figure once; ``savefig`` draws it a first time only to lay it out."""
+    figure.set_dpi(dots_per_inch)
+    return FigureCanvasAgg(figure)
+
+
 def save_figure(figure: Figure, path: str | Path) -> Path:
     """Write a figure atomically, in the format of the suffix, and close it."""
     path = Path(path)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=path.suffix.removeprefix(".") or "png", dpi=144)
+    kind, buffer = path.suffix.removeprefix(".") or "png", io.BytesIO()
+    if kind == "png":
+        canvas_of(figure, 144).print_png(buffer)
+    else:
+        figure.savefig(buffer, format=kind, dpi=144)
     plt.close(figure)
     return write_atomically(path, buffer.getvalue())
