@@ -64,7 +64,7 @@ def shaken(family, steps=100):
     trainable = [parameter for parameter in family.parameters() if parameter.requires_grad]
     if not trainable:
         return family
-    optimiser = torch.optim.Adam(trainable, lr=0.05)
+    optimiser = torch.optim.Adam(trainable, lr=0.05, fused=True)
     drift = [torch.randn_like(parameter) for parameter in trainable]
     for _ in range(steps):
         for parameter, direction in zip(trainable, drift, strict=True):
