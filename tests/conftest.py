@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
+import warnings
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -46,6 +48,9 @@ def pytest_configure(config):
 
 def pytest_collection_finish():
     """Let the garbage collector pass over what was imported, and come less often: it took a tenth of the time."""
+    with warnings.catch_warnings():  # of torch's own
+        warnings.simplefilter("ignore")
+        importlib.import_module("torch._dynamo")  # the first test would import it, and it is large
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
     gc.enable()
@@ -60,6 +65,13 @@ def pytest_collection_modifyitems(items):
     folder = Path(__file__).parent
     places = {folder / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def passed_over():
+    """Let the collector pass over what the modules before left: compilers and benchmarks ask for complete collections."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
