@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True, scope="module")
 def passed_over():
-    """Let the collector pass over what the modules before left: compilers and benchmarks ask for complete collections."""
+    """Let the collector pass over what earlier modules left: compilers and benchmarks ask for complete collections."""
     gc.collect()
     gc.freeze()
 
