@@ -37,10 +37,7 @@ LONGEST = 5
 
 def is_true(proof, plain, letters=2):
     """Decide by running the model whether all that a proof object says about words is so."""
-    try:
-        model = load(proof.model)
-    except CheckpointError:
-        return True  # there is no model of which anything is said
+    model = load(proof.model)
     subject, about = subject_of(model)
     automaton = read(proof.specification)
     specification, names = labels_of_series(automaton), [str(name) for name in automaton.alphabet]
@@ -153,9 +150,14 @@ def altered_container(value, rng):
     return value
 
 
+# The parts of a certificate that the checker reads; all others are its words about itself.
+READ = ("format", "version", "verdict", "outcome", "holds_up_to", "about", "series", "letters", "model", "subject")
+READ += ("machine", "domain", "invariant")
+
+
 def alter_anything(proof, plain, rng):
     """Alter any part of the certificate; parts of the graph more often than their share."""
-    top = rng.choice([*plain, *["invariant"] * 12, *["machine", "domain", "letters", "subject"] * 2])
+    top = rng.choice([*plain] if rng.random() < 0.1 else [*["invariant"] * 6, *READ])
     paths = [(top, *path) for path in places_in(plain.get(top))] if top in plain else [(top,)]
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         path = rng.choice(paths)
@@ -334,37 +336,47 @@ def outcomes(proofs, seed, count):
     """Count what becomes of altered proof objects; fail at the first that is accepted and false."""
     rng, tally = random.Random(seed), Counter()
     names = list(proofs)
-    for number in range(count):
-        proof = proofs[names[number % len(names)]]
+    while sum(tally.values()) < count:
+        name = names[sum(tally.values()) % len(names)]
+        proof = proofs[name]
         kind = rng.choices(list(KINDS), weights=list(KINDS.values()))[0]
         plain = copy.deepcopy(proof.plain)
         kept = {path: path.read_bytes() for path in (*proof.model.iterdir(), proof.specification)}
         try:
             kind(proof, plain, rng)
+            if plain == proof.plain and all(path.read_bytes() == data for path, data in kept.items()):
+                continue  # the same as before by chance
             plain = signed_again(plain)
             proof.certificate.write_text(json.dumps(plain))
-            yes = accepted(proof)
-            tally[kind.__name__, yes] += 1
-            if yes:
-                assert is_true(proof, plain), (number, kind.__name__, names[number % len(names)])
+            tally[kind.__name__, judged(proof, plain)] += 1
+            assert not tally[kind.__name__, "accepted and false"], (tally, kind.__name__, name)
         finally:
             for path, data in kept.items():
                 path.write_bytes(data)
     return tally
 
 
+def judged(proof, plain):
+    if not accepted(proof):
+        return "refused"
+    try:
+        return "accepted and true" if is_true(proof, plain) else "accepted and false"
+    except CheckpointError:
+        return "accepted, and there is no model of which anything is said"
+
+
 def test_no_false_proof_object_is_accepted(proofs):
     tally = outcomes(proofs, 0, 500)
     for kind in KINDS:
-        assert tally[kind.__name__, False] > 0, kind
-    assert sum(count for (_, yes), count in tally.items() if yes) > 10  # what is true may be accepted
+        assert tally[kind.__name__, "refused"] > 0, kind
+    assert sum(count for (_, outcome), count in tally.items() if outcome == "accepted and true") > 10
 
 
 @pytest.mark.slow
 def test_of_ten_thousand_no_false_one_is_accepted(proofs):
     tally = outcomes(proofs, 1, 10_000)
-    for (kind, yes), count in sorted(tally.items()):
-        print(f"{kind}: {count} {'accepted, all true' if yes else 'refused'}")
+    for (kind, outcome), count in sorted(tally.items()):
+        print(f"{kind}: {count} {outcome}")
     assert sum(tally.values()) == 10_000
 
 
