@@ -19,11 +19,11 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
     device: TorchDevice = "cpu",
 ) -> None:
-    """Train a Rational Transductor and a Transformer of the same size on mod-5 counting; compare them."""
+    """Train a Rational Transductor and a Transformer of the same size on mod-5 counting; compare, harden, certify."""
     from transductor.model import save
-    from transductor.report import demo_figure, demo_table
+    from transductor.report import demo_certificate, demo_figure, demo_table
     from transductor.report.style import LABELS
-    from transductor.studies import DemoStudy, run_demo
+    from transductor.studies import DemoStudy, certified_demo, run_demo
     from transductor.training import TrainingPoint
 
     if out.exists() and not out.is_dir():
@@ -46,6 +46,15 @@ def demo(
             bars.update(bar, completed=point.step, accuracy=point.accuracy)  # type: ignore[arg-type]
 
         record, models = run_demo(study, on_step, device)
+        waiting = bars.add_task("harden and certify  ", total=None, accuracy=1.0)
+        said, certified = certified_demo(study, models["transductor"])  # type: ignore[arg-type]
+        bars.remove_task(waiting)
+    record = replace(record, measurements={**record.measurements, "certified": said})
     console().print(demo_table(record))
+    console().print(demo_certificate(record))
     written = [record.write(out / "record.json"), demo_figure(record, out / "figure.png")]
-    print_written(*written, *(save(model, out / name) for name, model in models.items()))
+    written += [save(model, out / name) for name, model in models.items()]
+    if certified is not None:
+        hardened, certificate = certified
+        written += [save(hardened, out / "hardened"), certificate.write(out / "certificate.json")]
+    print_written(*written)

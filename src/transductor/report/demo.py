@@ -44,6 +44,22 @@ def demo_table(record: Record) -> Table:
     return table
 
 
+def demo_certificate(record: Record) -> str:
+    """Return what is certified of the hardened transductor, in one sentence; nothing for a record without it."""
+    said = record.measurements.get("certified")
+    if said is None:
+        return ""
+    if said["refused"] is not None:
+        return f"hardened: no. {said['refused']}"
+    machine = f"hardened: a machine of {said['states']} states"
+    if said["about"] == "head":
+        return f"{machine}; its head alone is {said['verdict']}, attention could change labels"
+    if said["holds_up_to"] is None:
+        return f"{machine}; the whole model is proved right at every length"
+    length = f"{said['holds_up_to']:,}".replace(",", " ")
+    return f"{machine}; certified at every length with exact averages in attention, in float32 up to {length} tokens"
+
+
 def demo_figure(record: Record, path: str | Path) -> Path:
     """Draw accuracy by position at the longest length, and the training curves."""
     trained = record.settings["training"]["length"]
@@ -69,4 +85,6 @@ def demo_figure(record: Record, path: str | Path) -> Path:
     by_position.legend(loc="center right", frameon=False)
     curves.set(xlabel="training step", xlim=(0, max(steps)))
     curves.set_title(f"training, length {trained}", fontsize=11)
+    if certified := demo_certificate(record):
+        figure.supxlabel(certified if len(certified) < 140 else certified[:137] + "…", fontsize=9, color="0.25")
     return save_figure(figure, path)

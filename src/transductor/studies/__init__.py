@@ -5,7 +5,7 @@ from typing import Final
 from transductor.studies.ablations import ablations
 from transductor.studies.base_two_value import base_two_value
 from transductor.studies.counting import length_generalization, regular_gap
-from transductor.studies.demo import DemoStudy, run_demo
+from transductor.studies.demo import DemoStudy, certified_demo, run_demo
 from transductor.studies.long_addition import long_addition
 from transductor.studies.reproduction import reproduce
 from transductor.studies.running import run_arm
@@ -20,6 +20,7 @@ __all__ = [
     "Study",
     "ablations",
     "base_two_value",
+    "certified_demo",
     "length_generalization",
     "long_addition",
     "regular_gap",

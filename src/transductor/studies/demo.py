@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
+from transductor.certification import AgreementCertificate, certify
 from transductor.checks import check_positive
 from transductor.configuration import configuration, to_plain
+from transductor.extraction import NoMachineNearby, harden
 from transductor.heads import HeadConfig
-from transductor.model import BackboneConfig, SequenceModel, SinusoidalPositions, TransductorConfig
+from transductor.model import (
+    BackboneConfig,
+    RationalTransductor,
+    SequenceModel,
+    SinusoidalPositions,
+    TransductorConfig,
+)
 from transductor.results import Record, environment
 from transductor.studies.running import build_model, seeded_model
 from transductor.studies.study import EVERY_KIND, Arm, Probe
 from transductor.tasks import ModularCounting
-from transductor.training import TrainingPoint, TrainingSettings, evaluate, evaluate_on, train
+from transductor.training import TrainingPoint, TrainingSettings, evaluate, evaluate_on, narrow_attention, train
 from transductor.transitions import FamilySpec, OrthogonalTransitions
+
+_ROUNDS: Final = 3  # of narrowing
 
 # Called while training with the name of the model, the seed, and the point reached.
 OnStep = Callable[[str, int, TrainingPoint], None]
@@ -97,6 +108,37 @@ def run_demo(
     }
     machine = {**environment(), "device": device, "seconds": round(time.perf_counter() - began, 1)}
     return Record("demo", to_plain(study), measurements, machine), kept
+
+
+def certified_demo(
+    study: DemoStudy, model: RationalTransductor
+) -> tuple[dict[str, Any], tuple[RationalTransductor, AgreementCertificate] | None]:
+    """Harden a trained transductor, narrow its attention and certify it; return what to record, model and certificate.
+
+    Attention is trained on for up to three rounds, until what it can look at changes no label at any length.  Where no
+    machine is near, the record says why, and there is no model.
+    """
+    automaton = study.task.automaton()
+    assert automaton is not None
+    try:
+        hardened = harden(copy.deepcopy(model).cpu()).model
+    except NoMachineNearby as error:
+        return {"refused": str(error)}, None
+    narrowed, rounds = hardened, 0
+    certificate = certify(hardened, against=automaton)
+    while certificate.about == "head" and certificate.holds and rounds < _ROUNDS:
+        narrowed, rounds = narrow_attention(narrowed, study.task).model, rounds + 1
+        certificate = certify(narrowed, against=automaton)
+    said = {
+        "refused": None,
+        "states": hardened.rational_head.state_dim,
+        "rounds": rounds,
+        "about": certificate.about,
+        "verdict": certificate.verdict,
+        "margin": certificate.margin,
+        "holds_up_to": certificate.holds_up_to,
+    }
+    return said, (narrowed, certificate)
 
 
 def _run(arm: Arm, model: SequenceModel[Any], seed: int, on_step: OnStep | None) -> dict[str, Any]:
