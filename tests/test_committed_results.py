@@ -6,13 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from transductor.automata import series_of_labels, write
 from transductor.certification import check_certificate
+from transductor.certification.checker import check
+from transductor.model import load
 from transductor.report import study_report
 from transductor.studies import STUDIES
 from transductor.studies.reproduction import pending
 
 RESULTS = Path(__file__).parents[1] / "results"
 CERTIFICATES = sorted(RESULTS.glob("certificates/*/*/seed0.json"))
+# With the models that they are about beside them, in results/hardened.
+PROOFS = sorted(RESULTS.glob("certificates/*/*/seed*.json.gz"))
 
 
 def test_every_run_of_every_study_is_there():
@@ -39,5 +44,19 @@ def test_the_certificates_hold(path):
     assert check_certificate(path).verdict == "proved"
 
 
+@pytest.mark.parametrize("path", PROOFS, ids=lambda path: "-".join(path.parts[-3:]).removesuffix(".json.gz"))
+def test_the_independent_checker_accepts_every_proof(path, tmp_path):
+    study, arm_name, seed = path.parts[-3], path.parts[-2], path.name.removesuffix(".json.gz")
+    (arm,) = (arm for arm in STUDIES[study].arms if arm.name == arm_name)
+    machine = arm.task.automaton()
+    specification = write(series_of_labels(machine, [*map(str, range(machine.letters))]), tmp_path / "task.json")
+    said = check(path, RESULTS / "hardened" / study / arm_name / seed, specification)
+    assert "proved" in said
+    if seed == "seed0":
+        model = load(RESULTS / "hardened" / study / arm_name / seed)
+        assert check_certificate(path, model, machine).verdict == "proved"
+
+
 def test_there_are_certificates():
-    assert len(CERTIFICATES) >= 12
+    assert len(CERTIFICATES) + len([path for path in PROOFS if path.name.startswith("seed0")]) >= 12
+    assert len(PROOFS) == 55

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -246,11 +247,12 @@ class AgreementCertificate:
             "series": optional(encoded_series, question.series),
             "domain": optional(encoded_machine, question.domain),
             "placement": optional(_encoded_anchors, self.evidence.anchors),
-            "invariant": self.invariant(),
+            "invariant": self.invariant,
         }
 
+    @cached_property
     def invariant(self) -> dict[str, Any] | None:
-        """Return the proof object: every node and edge that words reach, with every logit as an interval.
+        """The proof object: every node and edge that words reach, with every logit as an interval.
 
         None where nothing was proved by reachability, and where it would be too large.
         """
