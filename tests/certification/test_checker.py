@@ -209,9 +209,9 @@ def test_a_head_that_may_round_is_not_covered(tmp_path):
 @pytest.mark.parametrize("what", ["products", "intervals"])
 def test_what_is_too_large_has_no_proof_object(what, monkeypatch):
     certificate = certify(compile_model(counter(3)), against=counter(3))
-    assert certificate.invariant() is not None
+    assert certificate.invariant is not None
     monkeypatch.setattr(f"transductor.certification.proof_objects.MOST_{what.upper()}", 10)
-    assert certificate.invariant() is None
+    assert certificate.invariant is None
     assert certificate.reached is not None
     with pytest.raises(NoProofObject, match=f"{what}; at most 10"):
         built_invariant(certificate.question.subject, *certificate.reached, counter(3), None)

@@ -57,6 +57,8 @@ def check_certificate(
         certificate = judged(question_of(stated), evidence_of(stated))
         if version > 1:
             certificate = replace(certificate, model=identity_of(stated))
+        else:  # which holds no proof object, so that none need be made
+            certificate = replace(certificate, reached=None)
         computed = certificate.content()
     except CertificateError:
         raise
