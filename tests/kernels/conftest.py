@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 
 try:
@@ -13,10 +14,14 @@ except ImportError:
 
 def prepare_language_once():
     """Let a function that a kernel calls find the language as the kernel left it, prepared for the interpreter."""
-    prepare = interpreter._patch_lang
+    prepare, known = interpreter._patch_lang, {}
 
     def prepare_once(function):
-        used = [each for each in (tl, tl.core) if any(each is value for value in function.__globals__.values())]
+        module = function.__module__
+        if module not in known:
+            names = function.__globals__.values()
+            known[module] = [each for each in (tl, tl.core) if any(each is value for value in names)]
+        used = known[module]
         if used and not any(tl.core.is_builtin(each.load) for each in used):
             return interpreter._LangPatchScope()  # nothing was changed, so nothing is to be restored
         return prepare(function)
@@ -37,6 +42,32 @@ def look_up_types_once():
     interpreter._get_np_dtype = look_up_once
 
 
+def build_types_once():
+    """Keep what a type of blocks computes from its shape, and what a tensor computes from its type."""
+    parameters = [tuple(inspect.signature(kind).parameters) for kind in (tl.block_type, tl.tensor)]
+    if parameters != [("element_ty", "shape"), ("handle", "type")]:
+        return
+    prepare_type, prepare_tensor, known = tl.block_type.__init__, tl.tensor.__init__, {}
+
+    def prepare_type_once(self, element_ty, shape):
+        sizes = tuple(size.value if isinstance(size, tl.constexpr) else size for size in shape)
+        key = str(element_ty), getattr(element_ty, "address_space", None), sizes
+        if key not in known:
+            prepare_type(self, element_ty, shape)
+            known[key] = vars(self)
+        self.__dict__ = known[key]  # shared by all types of this shape
+
+    def prepare_tensor_once(self, handle, type):
+        kept = vars(type).get("_kept_for_tensors")
+        if kept is None:
+            prepare_tensor(self, handle, type)
+            type._kept_for_tensors = {name: value for name, value in vars(self).items() if name != "handle"}
+        else:
+            vars(self).update(kept, handle=handle)
+
+    tl.block_type.__init__, tl.tensor.__init__ = prepare_type_once, prepare_tensor_once
+
+
 def skip_unread_overflow_checks():
     """Leave out the arithmetic of overflow checks that are not read: without ``debug`` no assertion follows it."""
     options = interpreter.interpreter_builder.options
@@ -48,4 +79,5 @@ def skip_unread_overflow_checks():
 if all(hasattr(interpreter, name) for name in ("_patch_lang", "_LangPatchScope", "_get_np_dtype")):
     prepare_language_once()
     look_up_types_once()
+    build_types_once()
     skip_unread_overflow_checks()
