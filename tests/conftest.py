@@ -18,6 +18,8 @@ gc.disable()  # until all tests are collected: what they import stays
 if not torch.cuda.is_available():
     # Kernels for a GPU are tested on any machine, by Triton's interpreter; it is chosen when triton is imported.
     os.environ.setdefault("TRITON_INTERPRET", "1")
+    # At every seed torch writes down the stack, for devices that may be started later; none will be.
+    torch.cuda.manual_seed_all = torch.xpu.manual_seed_all = lambda seed: None
 
 # These files take longest. They begin first, so that no worker is left alone with one of them at the end.
 LONGEST = (
@@ -77,8 +79,7 @@ def passed_over():
 @pytest.fixture(autouse=True)
 def repeatable():
     """Every test starts from one seed, and uninitialised memory holds NaN so that a read of it shows."""
-    # Without a GPU, torch.manual_seed would write down the stack three times, for a GPU that may come.
-    (torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed)(0)
+    torch.manual_seed(0)
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
