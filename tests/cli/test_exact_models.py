@@ -107,6 +107,16 @@ def test_letters_are_matched_by_name(folder):
     done("certify", "unnamed", "--against", "regex:(a|ba*b)*ba*", "--letters", "ab")
 
 
+def test_what_is_proved_is_written_for_rocq(trained):
+    done("harden", "trained", "hardened")
+    assert "written: proof.v" in done("certify", "hardened", "--against", "counter:5", "--rocq", "proof.v")
+    digest = json.loads((trained / "hardened" / "config.json").read_text())["sha256"]
+    assert digest in (trained / "proof.v").read_text()
+    done("compile", "parity", "stream")
+    assert "residual stream" in done("certify", "stream", "--against", "parity", "--rocq", "other.v", status=2)
+    assert not (trained / "other.v").exists()
+
+
 def test_tokens_are_told(folder):
     assert "tokens: 0 = a, 1 = b" in done("compile", "regex:(ab)*", "model")
     words = torch.tensor([[0, 1, 0, 1, 1]])
