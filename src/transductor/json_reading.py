@@ -12,7 +12,11 @@ MOST_BYTES: Final = 32 * 2**20
 
 
 class JSONError(ValueError):
-    """A file or text that is not JSON as this library reads it; the message says where and why."""
+    """A file or text that is not JSON as this library reads it; the message says why, and ``line`` where, if known."""
+
+    def __init__(self, reason: str, line: int | None = None) -> None:
+        super().__init__(reason)
+        self.line = line
 
 
 def read_json(path: str | Path, *, most_bytes: int = MOST_BYTES) -> Any:
@@ -55,7 +59,7 @@ def parsed_json(text: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse_constant, parse_float=_finite)
     except json.JSONDecodeError as error:
-        raise JSONError(f"not JSON: line {error.lineno}: {error.msg}") from None
+        raise JSONError(f"not JSON: line {error.lineno}: {error.msg}", error.lineno) from None
     except RecursionError:
         raise JSONError("not JSON: it is nested too deeply") from None
     except JSONError:

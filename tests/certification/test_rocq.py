@@ -21,7 +21,7 @@ from transductor.automata import IGNORED, MooreMachine, WeightedAutomaton, regex
 from transductor.certification import certify, rocq, subject_of
 from transductor.certification.certificates import Question
 from transductor.certification.rocq import rocq_text, write_rocq
-from transductor.certification.rocq_evidence import Products, closed_domain, invariant_of
+from transductor.certification.rocq_evidence import Products, closed_domain, rocq_invariant
 from transductor.extraction.hardening import machine_head
 from transductor.heads import LookbackHead, RationalHead
 from transductor.model import BackboneConfig, NoAttention, RationalReadout, RationalTransductor, load, save
@@ -164,7 +164,7 @@ class TestText:
 
     def test_products_of_integers_are_listed(self):
         model, machine = third_turns()
-        reason = invariant_of(subject_of(model)[0], machine, closed_domain(None, 2)).reason
+        reason = rocq_invariant(subject_of(model)[0], machine, closed_domain(None, 2)).reason
         assert isinstance(reason, Products)
         assert (reason.largest, len(reason.matrices)) == (1, 3)
         assert "(Bounded 1 letter_products)" in text_of(model, machine)

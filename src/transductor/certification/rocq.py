@@ -21,7 +21,7 @@ from transductor.certification.rocq_evidence import (
     Invariant,
     Products,
     closed_domain,
-    invariant_of,
+    rocq_invariant,
     undecided,
 )
 from transductor.results import write_atomically
@@ -87,7 +87,7 @@ def rocq_text(certificate_or_question: AgreementCertificate | Question, *, model
     _check_covered(question)
     subject, machine = question.subject, question.target
     domain = closed_domain(question.domain, subject.letters)
-    invariant = invariant_of(subject, machine, domain)
+    invariant = rocq_invariant(subject, machine, domain)
     doubt = undecided(subject, machine, invariant)
     if doubt is not None:
         raise ValueError(f"Rocq's theorem does not cover this readout: {doubt}")

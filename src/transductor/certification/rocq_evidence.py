@@ -104,7 +104,7 @@ def applied(columns: Sequence[dict[int, int]], state: Vector) -> Vector:
     return tuple(out)
 
 
-def invariant_of(subject: Subject, machine: MooreMachine, domain: MooreMachine) -> Invariant:
+def rocq_invariant(subject: Subject, machine: MooreMachine, domain: MooreMachine) -> Invariant:
     """Follow every word of the domain from the initial state.
 
     Raises:

@@ -27,6 +27,7 @@ from transductor.automata.formats.limits import check_size, parsed_weight, text_
 from transductor.automata.formats.symbols import alphabet_from_json, alphabet_to_json
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import WEIGHTS, Array, Weights
+from transductor.json_reading import JSONError, parsed_json
 
 FORMAT = "transductor.automaton"
 VERSION = 1
@@ -105,25 +106,10 @@ def parse(data: bytes, source: str = "<text>") -> WeightedAutomaton:
 
 
 def _loaded(text: str, source: str) -> Any:
-    def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        fields = dict(pairs)
-        if len(fields) < len(pairs):
-            raise AutomatonFormatError(source, None, "an object has a field twice")
-        return fields
-
-    def constant(name: str) -> Any:
-        raise AutomatonFormatError(source, None, f"{name} is not a weight; null is the semiring's zero")
-
     try:
-        return json.loads(text, object_pairs_hook=distinct, parse_constant=constant)
-    except AutomatonFormatError:
-        raise
-    except json.JSONDecodeError as error:
-        raise AutomatonFormatError(source, error.lineno, f"not JSON: {error.msg}") from None
-    except RecursionError:
-        raise AutomatonFormatError(source, None, "the document is nested too deeply") from None
-    except ValueError as error:  # an integer of more digits than Python reads
-        raise AutomatonFormatError(source, None, f"not JSON: {error}") from None
+        return parsed_json(text)
+    except JSONError as error:
+        raise AutomatonFormatError(source, error.line, str(error)) from None
 
 
 class _Entries:
