@@ -196,7 +196,8 @@ def drawn(language: Language, count: int, seed: int, noise: float = 0.0, *, long
     near_misses = (wanted == 0) & (np.arange(count) // classes % 2 == 1) & (classes == 2)
     words = _near_misses(machine, chances, int(near_misses.sum()), longest, random)
     for label in range(classes):
-        words += _words(machine, chances, label, int(((wanted == label) & ~near_misses).sum()), random)
+        missing = int((wanted == label).sum()) - (len(words) if label == 0 else 0)
+        words += _words(machine, chances, label, missing, random)
     words = [words[each] for each in random.permutation(len(words))]
     clean = [_label(machine, word) for word in words]
     wrong = random.random(len(words)) < noise
@@ -276,8 +277,8 @@ def _near_misses(
 ) -> list[list[int]]:
     """Words outside a language, one or two edits from one inside; fewer where twenty rounds do not give so many."""
     words: list[list[int]] = []
-    for _ in range(20):
-        inside = _words(machine, chances, 1, 2 * (count - len(words)), random)
+    for _ in range(20 if count else 0):
+        inside = _words(machine, chances, 1, 2 * (count - len(words)) + 50, random)
         edited = [_edited(word, machine.letters, longest, random) for word in inside]
         words += [word for word in edited if _label(machine, word) == 0][: count - len(words)]
     return words
