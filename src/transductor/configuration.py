@@ -10,9 +10,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 _T = TypeVar("_T")
+
+# Metadata of a field that a configuration gained later: it is written only where it differs from its default, so that
+# files of earlier releases and of this one are the same where they mean the same.
+LATER: Final[Mapping[str, bool]] = {"later": True}
 _KINDS: dict[str, type] = {}
 
 
@@ -34,7 +38,10 @@ def configuration(cls: type[_T]) -> type[_T]:
 def to_plain(value: Any) -> Any:
     """Turn a configuration into dictionaries, lists and scalars."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        written = [
+            f for f in dataclasses.fields(value) if not f.metadata.get("later") or f.default != getattr(value, f.name)
+        ]
+        fields = {f.name: to_plain(getattr(value, f.name)) for f in written}
         return {"kind": type(value).__name__, **fields}
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}

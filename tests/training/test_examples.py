@@ -158,7 +158,9 @@ def test_scores_of_a_known_model(folder):
         ("y.txt:1: must hold a finite number; got 'two'", {"x.txt": "a\n", "y.txt": "two\n"}, "regression", "y.txt"),
         ("finite number; got 'nan'", {"x.txt": "a\n", "y.txt": "nan\n"}, "regression", "y.txt"),
         ("x.txt:1: <end> is a reserved name", {"x.txt": "a <end>\n"}, "next_token", None),
-        ("not UTF-8", {"x.txt": b"\xff\xfe\n"}, "next_token", None),
+        ("x.txt:2: not UTF-8 text: byte 0xff", {"x.txt": b"a\n\xff\xfe\n"}, "next_token", None),
+        ("x.txt:2: a NUL byte", {"x.txt": "a\nb\0\n"}, "next_token", None),
+        ("x.txt:1: <start> is a reserved name", {"x.txt": "<start>\n"}, "next_token", None),
     ],
 )
 def test_wrong_files_are_refused_with_their_line(tmp_path, words, files, goal, labels):
@@ -172,9 +174,13 @@ def test_wrong_files_are_refused_with_their_line(tmp_path, words, files, goal, l
     ("words", "line"),
     [
         ("rows.jsonl:1: not JSON", "{"),
-        ('an object with a list "tokens"', "[1]"),
-        ('an object with a list "tokens"', '{"tokens": "a b"}'),
-        ('must have the field "label"', '{"tokens": ["a"]}'),
+        ("rows.jsonl:1: not JSON: an object has the field 'label' twice", '{"tokens": [], "label": 1, "label": 2}'),
+        ('an object with "tokens"', "[1]"),
+        ('"tokens" must be a list or a text', '{"tokens": 3, "label": 1}'),
+        ('"tokens" must hold texts or numbers; got None', '{"tokens": [null], "label": 1}'),
+        ('"label" must hold texts or numbers; got None', '{"tokens": ["a"], "label": null}'),
+        ("label_column must name one of the fields 'tokens', 'truth'", '{"tokens": ["a"], "truth": 1}'),
+        ("text_column must name one of the fields 'letters', 'label'", '{"letters": ["a"], "label": 1}'),
         ("must hold one label; got 2", '{"tokens": ["a"], "label": [1, 2]}'),
     ],
 )

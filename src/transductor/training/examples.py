@@ -1,8 +1,7 @@
-"""Reading data from files: sequences of tokens and their labels.
+"""Data in files as a model reads them: sequences of tokens with a label at every position, and their vocabulary.
 
-A file has one sequence per line, tokens separated by blanks, with a parallel file of labels; or it is JSONL with
-``tokens`` and ``label`` or ``labels``.  A sequence may be empty.  Every kind of data becomes tokens with one label per
-position, or a mark where there is none; a start token in front gives even the empty sequence a position.
+Every kind of data becomes tokens with one label per position, or a mark where there is none; a start token in front
+gives even the empty sequence a position.
 """
 
 from __future__ import annotations
@@ -10,25 +9,25 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Final, Literal
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final, Self
 
 import torch
 from torch import Tensor
 
 from transductor.automata.moore import IGNORED
 from transductor.checks import one_of
-from transductor.configuration import configuration
+from transductor.configuration import LATER, configuration
+from transductor.training.files import GOALS, SPLITS, DataError, FileFormat, Row, checked_label, guessed_goal, read_rows
 
-GOALS: Final = ("recognition", "tagging", "regression", "next_token")
 START, END, UNKNOWN = "<start>", "<end>", "<unknown>"
-
-
-class DataError(ValueError):
-    """A data file cannot be used; the message names file, line and reason."""
+RESERVED: Final = (START, END, UNKNOWN)
+PARTS: Final = ("training", "validation", "longest")
 
 
 @configuration
@@ -42,14 +41,32 @@ class Vocabulary:
     tokens: tuple[str, ...]
     classes: tuple[str, ...] = ()
 
+    @property
+    def letters(self) -> tuple[str, ...]:
+        """The tokens that come from the data: all but the start, the end and the unknown token."""
+        return tuple(name for name in self.tokens if name not in RESERVED)
+
+    @cached_property
+    def _token_numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.tokens)}
+
+    @cached_property
+    def _class_numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.classes)}
+
     def token_ids(self, names: Sequence[str]) -> list[int]:
         """Return the numbers of the tokens of these names."""
-        known = {name: number for number, name in enumerate(self.tokens)}
+        known = self._token_numbers
         return [known.get(name, known[UNKNOWN]) for name in names]
+
+    def unknown(self, names: Sequence[str]) -> list[str]:
+        """Return those of the names that were never seen in training, in their order."""
+        known = set(self.letters)
+        return [name for name in names if name not in known]
 
     def class_id(self, name: str) -> int | None:
         """Return the number of a class; None if it was never seen."""
-        return self.classes.index(name) if name in self.classes else None
+        return self._class_numbers.get(name)
 
 
 @dataclass(frozen=True)
@@ -71,6 +88,11 @@ class Examples:
         )
         return tokens, labels, torch.tensor([len(self.tokens[row]) for row in rows])
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """How many tokens each sequence has, without the start."""
+        return tuple(len(each) - 1 for each in self.tokens)
+
     def __len__(self) -> int:
         return len(self.tokens)
 
@@ -83,13 +105,20 @@ class FileData:
     Args:
         goal: ``"recognition"`` (a label per sequence), ``"tagging"`` (one per token), ``"regression"`` (a number per
             sequence) or ``"next_token"`` (the sequences themselves).
-        path: File with one sequence per line, or JSONL (suffix ``.jsonl``).
+        path: File with one sequence per line, JSONL (suffix ``.jsonl``), or a table whose first line names the columns
+            (``.csv``, ``.tsv``).
         labels: The parallel file of labels, for plain text of every goal but ``"next_token"``.
         vocabulary: Names of tokens and classes; built by :meth:`read` unless given.
         sha256: Hash of what was read: a run that is resumed must find the same data.
-        held_out: Fraction of the sequences that is set aside.
+        held_out: Fraction of the sequences that is set aside, drawn at random.
         split_seed: Seed that draws the sequences to set aside.
-        part: ``"training"``, which leaves those out, or ``"validation"``, which is those alone.
+        part: ``"training"``, which leaves out what is set aside; ``"validation"``, which is what was drawn at random;
+            or ``"longest"``, which is the longest sequences.
+        split: Where tokens end: at ``"blanks"``, or every one of the ``"characters"`` is a token.
+        text_column: Column or field that holds the sequence; one of the usual names if not given.
+        label_column: Column or field that holds the label, likewise.
+        held_out_longest: Fraction of the sequences that is set aside because they are the longest: about as many,
+            all longer than those that remain.
     """
 
     goal: str
@@ -100,12 +129,32 @@ class FileData:
     held_out: float = 0.0
     split_seed: int = 0
     part: str = "training"
+    split: str = field(default="blanks", metadata=LATER)
+    text_column: str | None = field(default=None, metadata=LATER)
+    label_column: str | None = field(default=None, metadata=LATER)
+    held_out_longest: float = field(default=0.0, metadata=LATER)
 
     def __post_init__(self) -> None:
         one_of("goal", self.goal, GOALS)
-        one_of("part", self.part, ("training", "validation"))
-        if not 0 <= self.held_out < 1:
-            raise ValueError(f"held_out must lie in [0, 1); got {self.held_out!r}")
+        one_of("part", self.part, PARTS)
+        for name in ("held_out", "held_out_longest"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must lie in [0, 1); got {getattr(self, name)!r}")
+        if self.part == "longest" and not self.held_out_longest:
+            raise ValueError("held_out_longest must be given with part='longest'")
+        one_of("split", self.split, SPLITS)
+
+    @classmethod
+    def guessed(cls, path: str, labels: str | None = None, **options: Any) -> Self:
+        """Return the data with the goal that their labels suggest; options are the other arguments."""
+        named = {name: options[name] for name in ("split", "text_column", "label_column") if name in options}
+        form = FileFormat(**named)
+        return cls(guessed_goal(read_rows(path, labels, form), form), path, labels, **options)
+
+    @property
+    def form(self) -> FileFormat:
+        """How the file is read."""
+        return FileFormat(self.split, self.text_column, self.label_column)
 
     @property
     def real(self) -> bool:
@@ -130,39 +179,70 @@ class FileData:
         return self.vocabulary
 
     def read(self) -> tuple[FileData, Examples]:
-        """Return this value with its vocabulary and hash filled in, and the examples."""
-        lines = list(self._lines())
-        digest = hashlib.sha256(json.dumps([(names, label) for _, names, label in lines]).encode()).hexdigest()
+        """Return this value with its vocabulary and hash filled in and absolute paths, and the examples."""
+        rows = self.rows()
+        lines = [(row, checked_label(row, self.goal, self.form)) for row in rows]
+        digest = hashlib.sha256(json.dumps([(row.names, label) for row, label in lines]).encode()).hexdigest()
         if self.sha256 and digest != self.sha256:
             raise DataError(f"{self.path} is not what this run was started with: its SHA-256 has changed")
-        lines = self._of_this_part(lines)
-        if not lines:
-            raise DataError(f"{self.path} holds no sequences{' for ' + self.part if self.held_out else ''}")
-        vocabulary = self.vocabulary or self._built(lines)
-        named = replace(self, vocabulary=vocabulary, sha256=digest)
-        pairs = [named.encoded(names, label, where) for where, names, label in lines]
+        parts = self._parts(rows)
+        aside = self.held_out or self.held_out_longest
+        chosen = [line for line, part in zip(lines, parts, strict=True) if part == self.part or not aside]
+        if not chosen:
+            raise DataError(f"{self.path} holds no sequences{' for ' + self.part if aside else ''}")
+        vocabulary = self.vocabulary or self._built(lines, parts)
+        # A run is resumed from any folder, so it must not depend on the one in which it began.
+        labels = None if self.labels is None else os.path.abspath(self.labels)
+        named = replace(self, path=os.path.abspath(self.path), labels=labels, vocabulary=vocabulary, sha256=digest)
+        pairs = [named.encoded(row.names, label, row.where) for row, label in chosen]
         return named, Examples(tuple(tokens for tokens, _ in pairs), tuple(labels for _, labels in pairs))
 
-    def _of_this_part(self, lines: list[tuple[str, list[str], Any]]) -> list[tuple[str, list[str], Any]]:
-        if self.held_out == 0:
-            return lines
-        rows = list(range(len(lines)))
-        random.Random(self.split_seed).shuffle(rows)
-        set_aside = set(rows[: max(1, round(self.held_out * len(lines)))])
-        return [line for row, line in enumerate(lines) if (row in set_aside) == (self.part == "validation")]
+    def rows(self) -> list[Row]:
+        """Return all sequences of the file as they are written, with their labels."""
+        return read_rows(self.path, self.labels, self.form, goal=self.goal)
 
-    def _built(self, lines: Sequence[tuple[str, list[str], Any]]) -> Vocabulary:
-        tokens = dict.fromkeys((START, END, UNKNOWN))
-        classes: dict[str, None] = {}
-        for where, names, label in lines:
-            for name in names:
-                if name in (START, END, UNKNOWN):
-                    raise DataError(f"{where}: {name} is a reserved name; it cannot be a token")
-                tokens[name] = None
+    def _parts(self, rows: Sequence[Row]) -> list[str]:
+        """Return to which part each sequence belongs."""
+        longest = self._longest_allowed([len(row.names) for row in rows])
+        parts = ["training" if len(row.names) <= longest else "longest" for row in rows]
+        if self.held_out:
+            order = list(range(len(rows)))
+            random.Random(self.split_seed).shuffle(order)
+            order = [row for row in order if parts[row] == "training"]
+            for row in order[: max(1, round(self.held_out * len(order)))]:
+                parts[row] = "validation"
+        return parts
+
+    def _longest_allowed(self, lengths: Sequence[int]) -> float:
+        """Return the greatest length that is not set aside for being long."""
+        if not self.held_out_longest or not lengths:
+            return math.inf
+        ordered = sorted(lengths)
+        # Among the lengths at which one can cut, that which sets aside the number nearest to what is asked for.
+        cuts = {length: len(ordered) - bisect_right(ordered, length) for length in set(ordered[:-1]) - {ordered[-1]}}
+        cut = min(sorted(cuts), key=lambda length: abs(cuts[length] - self.held_out_longest * len(ordered)), default=0)
+        if not cuts or 2 * cuts[cut] > len(ordered):
+            raise DataError(
+                f"{self.path}: the longest sequences cannot be set aside: more than half of all have "
+                f"{ordered[-1]} tokens; held_out_longest must be 0"
+            )
+        return cut
+
+    def _built(self, lines: Sequence[tuple[Row, Any]], parts: Sequence[str]) -> Vocabulary:
+        """Return the tokens of the training part and the classes of all parts."""
+        # A class that only a sequence set aside has will be answered wrongly; it is no reason to stop after training.
+        tokens = dict.fromkeys(RESERVED)
+        classes: set[str] = set()
+        for (row, label), part in zip(lines, parts, strict=True):
+            for name in row.names:
+                if name in RESERVED:
+                    raise DataError(f"{row.where}: {name} is a reserved name; it cannot be a token")
+            if part == "training":
+                tokens.update(dict.fromkeys(row.names))
             if self.goal == "recognition":
-                classes[label] = None
+                classes.add(label)
             elif self.goal == "tagging":
-                classes |= dict.fromkeys(label)
+                classes.update(label)
         return Vocabulary(tuple(tokens), tuple(sorted(classes)))
 
     def encoded(self, names: Sequence[str], label: Any, where: str = "input") -> tuple[Tensor, Tensor]:
@@ -190,67 +270,3 @@ class FileData:
             allowed = ", ".join(self._named().classes[:8])
             raise DataError(f"{where}: the label {name!r} did not occur in training, which had {allowed}")
         return number
-
-    def _lines(self) -> Iterator[tuple[str, list[str], Any]]:
-        """Yield the file and line, the tokens and the label of every sequence."""
-        if self.path.endswith(".jsonl"):
-            yield from self._json_lines()
-            return
-        sequences = _read_lines(self.path)
-        if self.goal == "next_token":
-            for number, line in enumerate(sequences, 1):
-                yield f"{self.path}:{number}", line.split(), None
-            return
-        if self.labels is None:
-            raise DataError(f"labels must name the file with the labels of {self.path}")
-        labels = _read_lines(self.labels)
-        if len(labels) != len(sequences):
-            raise DataError(f"{self.labels} has {len(labels)} lines, {self.path} has {len(sequences)}")
-        for number, (line, label) in enumerate(zip(sequences, labels, strict=True), 1):
-            names = line.split()
-            yield f"{self.path}:{number}", names, self._checked(label.split(), names, f"{self.labels}:{number}")
-
-    def _json_lines(self) -> Iterator[tuple[str, list[str], Any]]:
-        for number, line in enumerate(_read_lines(self.path), 1):
-            where = f"{self.path}:{number}"
-            try:
-                plain = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise DataError(f"{where}: not JSON: {error}") from None
-            if not isinstance(plain, dict) or not isinstance(plain.get("tokens"), list):
-                raise DataError(f'{where}: must be an object with a list "tokens"')
-            names = [str(token) for token in plain["tokens"]]
-            if self.goal == "next_token":
-                yield where, names, None
-                continue
-            field: Literal["labels", "label"] = "labels" if self.goal == "tagging" else "label"
-            if field not in plain:
-                raise DataError(f'{where}: must have the field "{field}"')
-            labels = plain[field] if isinstance(plain[field], list) else [plain[field]]
-            yield where, names, self._checked([str(label) for label in labels], names, where)
-
-    def _checked(self, label: list[str], names: list[str], where: str) -> Any:
-        if self.goal == "tagging":
-            if len(label) != len(names):
-                raise DataError(f"{where}: {len(label)} labels for {len(names)} tokens")
-            return label
-        if len(label) != 1:
-            raise DataError(f"{where}: must hold one label; got {len(label)}")
-        if self.goal == "recognition":
-            return label[0]
-        try:
-            number = float(label[0])
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            raise DataError(f"{where}: must hold a finite number; got {label[0]!r}")
-        return number
-
-
-def _read_lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text: {error}") from None

@@ -15,7 +15,8 @@ from transductor.configuration import from_plain, to_plain
 from transductor.model import CheckpointError, SequenceModel, build
 from transductor.model.bundle import Bundle
 from transductor.tasks import Task
-from transductor.training.examples import DataError, FileData
+from transductor.training.examples import FileData
+from transductor.training.files import DataError
 from transductor.training.settings import TrainingSettings
 from transductor.training.steps import (
     build_optimiser,
