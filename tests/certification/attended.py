@@ -18,6 +18,7 @@ from transductor.model import BackboneConfig, FullAttention, RationalTransductor
 def random_model(seed=0, *, modulus=3, values=0.1, scores=1.0, dtype=torch.float32, classes=None, **options):
     """A random model whose attention's values and scores have these sizes."""
     torch.manual_seed(seed)
+    torch.randn(2, modulus**2)  # the tests state facts about models that were drawn after matrices of this size
     sizes = {"width": 8, "layers": 2, "attention_heads": 2, "feedforward": 12, **options}
     config = BackboneConfig(vocab_size=2, output_size=classes or modulus, **sizes)
     model = RationalTransductor(machine_head(counter(modulus)), config).to(dtype).eval()

@@ -31,6 +31,8 @@ from tests.studies.miniatures import (
     readout,
     timeless,
 )
+from transductor.certification import check_certificate
+from transductor.json_reading import read_json
 from transductor.model import LSTMConfig, load
 from transductor.results import read_record
 from transductor.studies import Probe, Study, reproduce, reproduction, run_arm, running
@@ -39,6 +41,7 @@ from transductor.studies.reproduction import pending
 from transductor.studies.running import (
     DamagedRecordWarning,
     certificate_path,
+    hardened_path,
     model_path,
     record_path,
     run_settings,
@@ -132,7 +135,10 @@ def test_classes_are_hardened_and_judged_on_the_same_inputs(tmp_path):
     assert measurements["hardening"]["refused"] is None
     assert measurements["hardening"]["states"] == measurements["hardening"]["states_of_the_task"] == 2
     assert measurements["hardening"]["certificate"]["verdict"] == "proved"
-    assert certificate_path(tmp_path, "single", "counted", 0).exists()
+    model, certificate = (place(tmp_path, "single", "counted", 0) for place in (hardened_path, certificate_path))
+    assert measurements["hardening"]["certificate"]["bytes"] == certificate.stat().st_size
+    assert check_certificate(certificate, load(model), COUNTED.task.automaton()).verdict == "proved"
+    assert read_json(certificate)["invariant"]["of"] == "node"  # the proof object, for the independent checker
     for learned, hardened in zip(measurements["learned"], measurements["hardened"], strict=True):
         assert {key: learned[key] for key in ("input", "length", "labels")} == {
             key: hardened[key] for key in ("input", "length", "labels")

@@ -19,7 +19,7 @@ from transductor.extraction.extracting import MIN_AGREEMENT, TOLERANCES, Extract
 from transductor.extraction.probing import JUDGED_LENGTH, JUDGED_WORDS, LabelJudge, labels_said, random_words
 from transductor.heads import LookbackHead, RationalHead
 from transductor.model import RationalReadout, RationalTransductor
-from transductor.transitions import DenseTransitions
+from transductor.transitions import DenseTransitions, PermutationTransitions, TransitionFamily
 
 ModelT = TypeVar("ModelT", RationalReadout, RationalTransductor)
 
@@ -116,6 +116,9 @@ def machine_head(
 ) -> RationalHead:
     """Return a frozen head whose state is the one-hot vector of the machine's state.
 
+    Its matrices are permutations where every letter permutes the states: they are kept as one number a column, and a
+    step moves coordinates.
+
     Args:
         machine: Its outputs play no part.
         lookback: Show the state before the token too.
@@ -123,12 +126,21 @@ def machine_head(
         backend: The backend of the scan.
     """
     like = torch.empty(()) if like is None else like
-    family = DenseTransitions(state_dim=machine.states, vocab_size=machine.letters, init_scale=0.0)
-    head = (LookbackHead if lookback else RationalHead)(family, backend=backend).requires_grad_(False)
-    table = family.get_parameter("source.raw").view(machine.letters, machine.states, machine.states).zero_()
-    table.scatter_(1, torch.tensor(machine.transitions.T).unsqueeze(1), 1.0)  # M[letter][to, from]
+    head = (LookbackHead if lookback else RationalHead)(_moves(machine), backend=backend).requires_grad_(False)
     head.raw_initial_state.zero_()[machine.start] = 1.0
     return head.to(like)
+
+
+@torch.no_grad()
+def _moves(machine: MooreMachine) -> TransitionFamily:
+    """Return the matrices that move the one-hot vector of a state to that of the next."""
+    images = torch.tensor(machine.transitions.T)
+    if bool((images.sort(-1).values == torch.arange(machine.states)).all()):
+        return PermutationTransitions(permutations=images.tolist())
+    family = DenseTransitions(state_dim=machine.states, vocab_size=machine.letters, init_scale=0.0)
+    table = family.get_parameter("source.raw").view(machine.letters, machine.states, machine.states).zero_()
+    table.scatter_(1, images.unsqueeze(1), 1.0)  # M[letter][to, from]
+    return family
 
 
 def _refitted(linear: nn.Linear, states: Tensor) -> nn.Linear:

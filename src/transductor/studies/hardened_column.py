@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
+import shutil
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +17,7 @@ from transductor.certification import certify
 from transductor.extraction.extracting import NoMachineNearby
 from transductor.extraction.hardening import harden
 from transductor.extraction.observable_distance import Contexts
-from transductor.model import RationalReadout, RationalTransductor, SequenceModel
+from transductor.model import RationalReadout, RationalTransductor, SequenceModel, load, save
 from transductor.portraits.measurement import portrait
 from transductor.studies.judging import judge_arm
 from transductor.studies.study import Arm
@@ -27,21 +27,25 @@ _WORDS: Final = 4096  # new inputs as long as in training, which show the tokens
 _EXACT_LENGTH: Final = 1000
 _MOST_STATES_ON_DEVICE: Final = 64  # the GPU's kernels are made for up to this many
 _DRAWN_WORDS, _DRAWN_LENGTH = 64, 10_001
-_LARGEST_CERTIFICATE: Final = 300_000  # bytes; larger certificates are not kept, as the model gives them again
 _NEAR: Final = 0.25  # how far from an integer a value may be to be rounded to it
 
 
-def hardened_column(model: SequenceModel[Any], arm: Arm, seed: int, certificate: Path) -> dict[str, Any]:
+def hardened_column(
+    model: SequenceModel[Any], arm: Arm, seed: int, *, folder: Path, certificate: Path
+) -> dict[str, Any]:
     """Harden the model and judge the result; return the measurements ``hardening`` and ``hardened``.
 
-    ``hardening`` says how the machine was found, or why there is none; ``hardened`` how right it is.  The certificate
-    that the hardened model is the task's machine is written, unless it is too large.
+    ``hardening`` says how the machine was found, or why there is none; ``hardened`` how right it is.  The hardened
+    model is saved in ``folder``, and what is certified about it, as saved, is written to ``certificate``.  What an
+    earlier run left at either place is removed first: it is about another model.
     """
     began = time.perf_counter()
+    shutil.rmtree(folder, ignore_errors=True)
+    certificate.unlink(missing_ok=True)
     if arm.task.output_kind == "real":
         column = _of_numbers(model, arm, seed)
     else:
-        column = _of_classes(model, arm, seed, certificate)
+        column = _of_classes(model, arm, seed, folder, certificate)
     column["hardening"]["seconds"] = round(time.perf_counter() - began, 2)
     return column
 
@@ -50,7 +54,7 @@ def _refused(reason: str) -> dict[str, Any]:
     return {"hardening": {"refused": reason}, "hardened": None}
 
 
-def _of_classes(model: SequenceModel[Any], arm: Arm, seed: int, certificate: Path) -> dict[str, Any]:
+def _of_classes(model: SequenceModel[Any], arm: Arm, seed: int, folder: Path, certificate: Path) -> dict[str, Any]:
     if not isinstance(model, (RationalReadout, RationalTransductor)):
         return _refused("the model has no rational head")
     words = arm.task.sample(_WORDS, arm.training.length, torch.Generator().manual_seed(2_000_003 * (seed + 1)))
@@ -58,6 +62,7 @@ def _of_classes(model: SequenceModel[Any], arm: Arm, seed: int, certificate: Pat
         hardened = harden(copy.deepcopy(model).cpu(), words=words)  # type: ignore[type-var]  # one class or the other
     except NoMachineNearby as error:
         return _refused(str(error))
+    save(hardened.model, folder)
     extraction, truth = hardened.extraction, arm.task.automaton()
     hardening = {
         "refused": None,
@@ -67,7 +72,7 @@ def _of_classes(model: SequenceModel[Any], arm: Arm, seed: int, certificate: Pat
         "separation": extraction.separation,
         "tolerance": extraction.tolerance,
         "agreement": hardened.agreement,
-        "certificate": _certified(hardened.model, arm, words, certificate),
+        "certificate": _certified(folder, arm, words, certificate),
     }
     if extraction.machine.states <= _MOST_STATES_ON_DEVICE:
         hardened.model.to(next(model.parameters()).device)
@@ -81,24 +86,22 @@ def write_portrait(model: SequenceModel[Any], arm: Arm, seed: int, path: Path) -
         portrait(copy.deepcopy(model).cpu(), arm.task.automaton(), long).write(path)
 
 
-def _certified(model: Any, arm: Arm, words: Tensor, path: Path) -> dict[str, Any] | None:
+def _certified(model: Path, arm: Arm, words: Tensor, path: Path) -> dict[str, Any] | None:
     truth = arm.task.automaton()
     if truth is None:
         return None
     began = time.perf_counter()
     try:
-        certificate = certify(model, against=truth, domain=_domain(words, arm.task.vocab_size))
-        size = len(json.dumps(certificate.plain(), allow_nan=False))
+        certificate = certify(load(model), against=truth, domain=_domain(words, arm.task.vocab_size))
+        certificate.write(path)
     except ValueError as error:  # the numbers are too large for a bound
         return {"verdict": f"none: {error}", "about": None, "word_length": None, "margin": None, "bytes": 0}
-    if size <= _LARGEST_CERTIFICATE:
-        certificate.write(path)
     return {
         "verdict": certificate.verdict,
         "about": certificate.about,
         "word_length": None if certificate.word is None else len(certificate.word),
         "margin": certificate.margin,
-        "bytes": size,
+        "bytes": path.stat().st_size,
         "seconds": round(time.perf_counter() - began, 2),
     }
 

@@ -53,8 +53,13 @@ def model_path(folder: Path, study: str, arm: str, seed: int) -> Path:
 
 
 def certificate_path(folder: Path, study: str, arm: str, seed: int) -> Path:
-    """Return where the certificate of one run's hardened model lies."""
-    return folder / "certificates" / study / arm / f"seed{seed}.json"
+    """Return where the certificate of one run's hardened model lies, compressed."""
+    return folder / "certificates" / study / arm / f"seed{seed}.json.gz"
+
+
+def hardened_path(folder: Path, study: str, arm: str, seed: int) -> Path:
+    """Return where the hardened model of one run lies."""
+    return folder / "hardened" / study / arm / f"seed{seed}"
 
 
 def portrait_path(folder: Path, study: str, arm: str) -> Path:
@@ -291,9 +296,9 @@ def _judged(run: _Run, model: SequenceModel[Any], measured: dict[str, Any]) -> P
     if measured["training"]["failure"] is None:
         measurements["learned"] = judge_arm(model, arm, seed)
         if arm.harden:
-            certificate = run.path(certificate_path)
-            with _writing(certificate):
-                measurements |= hardened_column(model, arm, seed, certificate)
+            hardened, certificate = run.path(hardened_path), run.path(certificate_path)
+            with _writing(hardened.parent):
+                measurements |= hardened_column(model, arm, seed, folder=hardened, certificate=certificate)
             portrait = portrait_path(folder, study.name, arm.name)
             if seed == study.seeds[0] and arm.task.output_kind == "class":
                 with _writing(portrait):
