@@ -110,7 +110,7 @@ def test_info_refuses_what_is_no_checkpoint(tmp_path, content):
     if content is not None:
         (tmp_path / "config.json").write_text(content)
     result = invoke("info", str(tmp_path))
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "config.json" in result.output
     assert "Traceback" not in result.output
 
@@ -120,7 +120,7 @@ def test_info_refuses_truncated_weights(tmp_path):
     weights = folder / json.loads((folder / "config.json").read_text())["weights"]
     weights.write_bytes(weights.read_bytes()[:50])
     result = invoke("info", str(folder))
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "truncated or altered" in result.output
 
 

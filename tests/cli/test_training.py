@@ -35,7 +35,7 @@ def test_train_evaluate_predict(files):
     judged = invoke("evaluate", model, "--data", files / "x.txt", "--labels", files / "y.txt")
     assert "of 300 labels right" in judged.output
     assert float(judged.output.split("%")[0]) > 95
-    answers = invoke("predict", model, given="a b a\n\na\nb a b z\n").output.split()
+    answers = invoke("predict", model, given="a b a\n\na\nb a b z\n").stdout.split()
     assert answers[:3] == ["even", "even", "odd"]
     assert len(answers) == 4
     again = invoke(*trained)  # finished: nothing is trained again

@@ -14,8 +14,9 @@ from transductor.cli.demo import demo
 from transductor.cli.doctor import doctor
 from transductor.cli.extraction import extract, harden, look
 from transductor.cli.models import export, info
+from transductor.cli.prediction import predict
 from transductor.cli.studies import report, reproduce
-from transductor.cli.training import evaluate, predict, train
+from transductor.cli.training import evaluate, train
 
 app = typer.Typer(
     name="transductor",

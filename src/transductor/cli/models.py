@@ -1,14 +1,61 @@
-"""``transductor info`` and ``transductor export``: a saved model described, and written for other runtimes."""
+"""``transductor info`` and ``transductor export``: a saved model described, and written for other runtimes.
+
+Also what other commands read models with: the folder that a path means, and the data a model was trained on.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from transductor.cli.options import SavedModel
-from transductor.cli.terminal import console, print_written, refusal, refusals
+from transductor.cli.terminal import console, print_written, refusals
+
+if TYPE_CHECKING:
+    from transductor.model import SequenceModel
+    from transductor.training import FileData
+
+
+def model_folder(path: Path) -> Path:
+    """Return the folder of the model that a path means: the path itself, or ``model`` in the folder of a run."""
+    if (path / "config.json").exists() or not (path / "model" / "config.json").exists():
+        return path
+    return path / "model"
+
+
+def trained_model(path: Path, device: str = "cpu") -> tuple[SequenceModel[Any], FileData]:
+    """Return a model that was trained on data in files, and those data with their vocabulary.
+
+    Raises:
+        ValueError: If there is no model, or it was not trained on files.
+    """
+    from transductor.configuration import from_json
+    from transductor.model import SequenceModel, load
+    from transductor.training import FileData
+
+    folder = model_folder(path)
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is not a folder with a model")
+    model = load(folder, device=device)
+    if not isinstance(model, SequenceModel):
+        raise ValueError(f"{folder} holds a head; a model is needed, which has a readout too")
+    try:
+        data = from_json((folder / "data.json").read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{folder} has no data.json: it was not trained with --data ({error.strerror})") from None
+    if not isinstance(data, FileData) or data.vocabulary is None:
+        raise ValueError(f"{folder / 'data.json'} does not describe data")
+    return model, data
+
+
+def write_data(source: FileData, folder: Path) -> None:
+    """Write what a model was trained on beside it, for :func:`trained_model`."""
+    from transductor.configuration import to_json
+    from transductor.results import write_atomically
+
+    write_atomically(folder / "data.json", to_json(source).encode())
 
 
 def info(
@@ -17,14 +64,12 @@ def info(
 ) -> None:
     """Print a model card: parameters, families, laws as measured now, cost of one step."""
     from transductor.configuration import to_json
-    from transductor.model import CheckpointError, load
+    from transductor.model import load
     from transductor.model.card import model_card
     from transductor.report import card_view
 
-    try:
-        card = model_card(load(model))
-    except CheckpointError as error:
-        raise refusal(error, status=1) from None
+    with refusals():
+        card = model_card(load(model_folder(model)))
     console().print(card_view(card))
     if config:
         typer.echo(to_json(card.config))
@@ -53,12 +98,12 @@ def export(
         if output.suffix == ".pt2":
             if streaming:
                 raise ValueError("--streaming is for .onnx")
-            written = export_program(load(model), output, mask=mask, backend=backend)
+            written = export_program(load(model_folder(model)), output, mask=mask, backend=backend)
             typer.echo("the program equals the model bit for bit; import transductor before torch.export.load")
         else:
             if backend is not None:
                 raise ValueError("--backend is for .pt2: in ONNX the scan is ONNX's own")
-            exported = export_onnx(load(model), output, mask=mask, streaming=streaming)
+            exported = export_onnx(load(model_folder(model)), output, mask=mask, streaming=streaming)
             written = exported.path
             typer.echo(f"in:  {', '.join(exported.inputs)}\nout: {', '.join(exported.outputs)}")
             typer.echo(str(exported.certificate or "not compared: onnxruntime is not installed"))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from transductor.cli.terminal import refusal
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -25,7 +27,6 @@ Letters = Annotated[
     typer.Option("--letters", help="Names of the model's tokens 0, 1, …, where it has none: ab, or 'a b #'."),
 ]
 SavedModel = Annotated[Path, typer.Argument(help="A folder written by transductor.save.", show_default=False)]
-TorchDevice = Annotated[str, typer.Option("--device", help="cpu, cuda, …")]
 _FORMATS = "A file (.json .att .txt .fst .dot .jff), regex:PATTERN, mso:FORMULA, wmso:FORMULA,"
 SOURCE = f"{_FORMATS} or a name: see `list`."
 SOURCE_OR_TASK = f"{_FORMATS} task:NAME, or a name: see `transductor automaton list`."
@@ -48,23 +49,25 @@ def chosen_device(device: str) -> str:
     import torch
 
     if device not in ("auto", "cpu", "cuda"):
-        raise typer.BadParameter(f"must be auto, cpu or cuda; got {device!r}", param_hint="--device")
+        raise refusal(f"--device must be auto, cpu or cuda; got {device!r}")
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda" and not torch.cuda.is_available():
-        raise typer.BadParameter("there is no CUDA device here", param_hint="--device")
+    return check_torch_device(device)
+
+
+def check_torch_device(device: str) -> str:
+    """Return a device; end the command with one line where torch cannot make a tensor on it."""
+    if device != "cpu":
+        import torch
+
+        try:
+            torch.empty(1, device=device)
+        except (RuntimeError, AssertionError) as error:
+            raise refusal(f"--device {device} cannot be used here: {str(error).splitlines()[0]}") from None
     return device
 
 
-def check_torch_device(device: str) -> None:
-    """Refuse a device on which torch cannot make a tensor."""
-    import torch
-
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise typer.BadParameter(f"{device!r} cannot be used here: {reason}", param_hint="--device") from None
+TorchDevice = Annotated[str, typer.Option("--device", help="cpu, cuda, …", callback=check_torch_device)]
 
 
 def automaton_of(source: str, alphabet: str | None, weights: str | None) -> WeightedAutomaton:

@@ -56,6 +56,8 @@ def refusals(*kinds: type[Exception]) -> Iterator[None]:
     refused: tuple[type[Exception], ...] = (ValueError, OSError, ImportError, *kinds)
     try:
         yield
+    except BrokenPipeError:  # the reader of our output has ended, as `head` does: typer ends quietly then
+        raise
     except refused as error:
         raise refusal(error) from None
 
@@ -66,5 +68,5 @@ def interruptions(message: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(message())
+        typer.echo(message(), err=True)
         raise typer.Exit(130) from None

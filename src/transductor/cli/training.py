@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from transductor.cli.models import trained_model, write_data
 from transductor.cli.options import TorchDevice
 from transductor.cli.terminal import interruptions, print_written, progress, refusals
 
@@ -93,7 +93,7 @@ def train(
             return
         save(trained, output / "model")
         if isinstance(source, FileData):
-            _write_data(source, output / "model")
+            write_data(source, output / "model")
             _print_scores(trained, source)
     print_written(output / "model")
 
@@ -179,28 +179,6 @@ def _tensorboard(folder: Path) -> Any:
     return SummaryWriter(folder / "events")
 
 
-def _write_data(source: FileData, folder: Path) -> None:
-    from transductor.configuration import to_json
-    from transductor.results import write_atomically
-
-    write_atomically(folder / "data.json", to_json(source).encode())
-
-
-def _read_model(folder: Path, device: str = "cpu") -> tuple[SequenceModel[Any], FileData]:
-    from transductor.configuration import from_json
-    from transductor.model import load
-    from transductor.training import FileData
-
-    model = load(folder, device=device)
-    try:
-        data = from_json((folder / "data.json").read_text())
-    except OSError as error:
-        raise ValueError(f"{folder} has no data.json: it was not trained with --data ({error.strerror})") from None
-    if not isinstance(data, FileData):
-        raise ValueError(f"{folder / 'data.json'} does not describe data")
-    return model, data
-
-
 def _print_scores(model: SequenceModel[Any], source: FileData) -> None:
     from transductor.training import score
 
@@ -226,41 +204,9 @@ def evaluate(
     from transductor.training import score
 
     with refusals():
-        net, trained = _read_model(model, device)
+        net, trained = trained_model(model, device)
         source = replace(
             trained, path=str(data), labels=None if labels is None else str(labels), sha256="", held_out=0.0
         )
         named, examples = source.read()
         typer.echo(_described(named, score(net, named, examples)))
-
-
-def predict(
-    model: Annotated[Path, typer.Argument(help="The folder model/ of a run.")],
-    device: TorchDevice = "cpu",
-    batch_size: Annotated[int, typer.Option(min=1)] = 64,
-) -> None:
-    """Read sequences from standard input, one per line; print a label, the labels, a number or the next token."""
-    import torch
-
-    with refusals():
-        net, data = _read_model(model, device)
-        vocabulary = data.vocabulary
-        assert vocabulary is not None
-        lines = sys.stdin.read().splitlines()
-        for begin in range(0, len(lines), batch_size):
-            rows = [data.encoded(line.split(), None)[0] for line in lines[begin : begin + batch_size]]
-            tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
-            lengths = torch.tensor([len(row) for row in rows], device=device)
-            with torch.no_grad():
-                logits = net(tokens, lengths=lengths).cpu()
-            for row, length in zip(logits, lengths.tolist(), strict=True):
-                typer.echo(_answer(row[:length], data))
-
-
-def _answer(logits: Any, data: FileData) -> str:
-    assert data.vocabulary is not None
-    if data.real:
-        return f"{float(logits[-1, 0]):.9g}"
-    best = logits.argmax(-1).tolist()
-    names = data.vocabulary.tokens if data.goal == "next_token" else data.vocabulary.classes
-    return " ".join(names[each] for each in best[1:]) if data.goal == "tagging" else names[best[-1]]

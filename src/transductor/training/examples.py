@@ -61,8 +61,8 @@ class Vocabulary:
 
     def unknown(self, names: Sequence[str]) -> list[str]:
         """Return those of the names that were never seen in training, in their order."""
-        known = set(self.letters)
-        return [name for name in names if name not in known]
+        known = self._token_numbers
+        return [name for name in names if name not in known or name in RESERVED]
 
     def class_id(self, name: str) -> int | None:
         """Return the number of a class; None if it was never seen."""
