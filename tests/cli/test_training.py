@@ -30,9 +30,9 @@ def test_train_evaluate_predict(files):
     trained = ("train", files / "run", "--data", files / "x.txt", "--labels", files / "y.txt", "--steps", 300, *SMALL)
     result = invoke(*trained)
     assert result.exit_code == 0, result.output
-    assert "validation: " in result.output
+    assert "validation (" in result.output
     model = files / "run" / "model"
-    judged = invoke("evaluate", model, "--data", files / "x.txt", "--labels", files / "y.txt")
+    judged = invoke("evaluate", files / "run", "--data", files / "x.txt", "--labels", files / "y.txt")
     assert "of 300 labels right" in judged.output
     assert float(judged.output.split("%")[0]) > 95
     answers = invoke("predict", model, given="a b a\n\na\nb a b z\n").stdout.split()

@@ -10,7 +10,7 @@ import torch
 
 from transductor.configuration import from_json, to_json
 from transductor.model import LSTM
-from transductor.training import DataError, FileData, Trainer, TrainingSettings, score
+from transductor.training import Curriculum, DataError, FileData, Trainer, TrainingSettings, score
 
 SEQUENCES = ["a b a", "", "b", "a a c"]
 
@@ -124,6 +124,42 @@ def test_training_on_files_resumes_bit_for_bit(folder, tmp_path):
         whole.step = step
         seen += [len(row[row != 0]) for row in whole._batch()[0]]
     assert sorted(seen) == sorted(3 * [3, 0, 1, 3])
+
+
+def test_a_curriculum_draws_short_sequences_first_and_resumes(folder, tmp_path):
+    lines = ["a " * length for length in (2, 3, 5, 9) for _ in range(4)]
+    (folder / "grow.txt").write_text("\n".join(lines) + "\n")
+
+    def trainer(threshold):
+        torch.manual_seed(0)
+        named, _ = FileData("next_token", str(folder / "grow.txt")).read()
+        model = LSTM(vocab_size=named.vocab_size, output_size=named.output_size, width=8)
+        curriculum = Curriculum(1, factor=2.0, threshold=threshold)
+        settings = TrainingSettings(steps=30, batch_size=8, learning_rate=0.1, curriculum=curriculum)
+        return Trainer(model, named, settings)
+
+    stuck = trainer(1.0)
+    assert stuck._batch()[2].tolist() == [3] * 8  # the shortest, though the curriculum begins with less
+    growing, part = trainer(0.2), trainer(0.2)
+    reached = []
+    while not growing.finished:
+        reached.append(growing.length)
+        assert int(growing._batch()[2].max()) - 1 <= max(2, growing.length)
+        growing.advance()
+    assert reached == sorted(reached)
+    assert (reached[0], reached[-1]) == (1, 9)  # up to the longest of the file
+    for _ in range(9):
+        part.advance()
+    part.save(tmp_path / "run")
+    assert Trainer.resumed(tmp_path / "run").run() == growing.points
+
+
+def test_only_the_last_label_may_count(folder):
+    named, _ = data(folder, "tagging", "tags.txt").read()
+    model = LSTM(vocab_size=named.vocab_size, output_size=named.output_size, width=8)
+    _, labels, lengths = Trainer(model, named, TrainingSettings(batch_size=4, labels="last"))._batch()
+    assert (labels != -100).sum(1).tolist() == [int(length > 1) for length in lengths]
+    assert all(row[length - 1] != -100 for row, length in zip(labels, lengths, strict=True) if length > 1)
 
 
 def test_scores_of_a_known_model(folder):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from transductor.cli.options import SavedModel
-from transductor.cli.terminal import console, print_written, refusals
+from transductor.cli.terminal import console, one_output, print_written, refusals
 
 if TYPE_CHECKING:
     from transductor.model import SequenceModel
@@ -77,9 +77,10 @@ def info(
 
 def export(
     model: SavedModel,
-    output: Annotated[
-        Path, typer.Argument(help="OUT.onnx (any runtime) or OUT.pt2 (torch.export).", show_default=False)
-    ],
+    out: Annotated[
+        Path | None, typer.Argument(help="OUT.onnx (any runtime) or OUT.pt2 (torch.export).", show_default=False)
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The same, as an option.")] = None,
     mask: Annotated[bool, typer.Option("--mask", help="Take a mask beside the tokens: left or right padding.")] = False,
     streaming: Annotated[
         bool, typer.Option("--streaming", help="ONNX: one token and a state in, logits and the next state out.")
@@ -93,17 +94,18 @@ def export(
     from transductor.model import load
 
     with refusals(TypeError):
-        if output.suffix not in (".onnx", ".pt2"):
-            raise ValueError(f"OUT must end in .onnx or .pt2; got {output}")
-        if output.suffix == ".pt2":
+        file = one_output("OUT", out, output)
+        if file.suffix not in (".onnx", ".pt2"):
+            raise ValueError(f"OUT must end in .onnx or .pt2; got {file}")
+        if file.suffix == ".pt2":
             if streaming:
                 raise ValueError("--streaming is for .onnx")
-            written = export_program(load(model_folder(model)), output, mask=mask, backend=backend)
+            written = export_program(load(model_folder(model)), file, mask=mask, backend=backend)
             typer.echo("the program equals the model bit for bit; import transductor before torch.export.load")
         else:
             if backend is not None:
                 raise ValueError("--backend is for .pt2: in ONNX the scan is ONNX's own")
-            exported = export_onnx(load(model_folder(model)), output, mask=mask, streaming=streaming)
+            exported = export_onnx(load(model_folder(model)), file, mask=mask, streaming=streaming)
             written = exported.path
             typer.echo(f"in:  {', '.join(exported.inputs)}\nout: {', '.join(exported.outputs)}")
             typer.echo(str(exported.certificate or "not compared: onnxruntime is not installed"))

@@ -88,7 +88,7 @@ class Examples:
         )
         return tokens, labels, torch.tensor([len(self.tokens[row]) for row in rows])
 
-    @property
+    @cached_property
     def lengths(self) -> tuple[int, ...]:
         """How many tokens each sequence has, without the start."""
         return tuple(len(each) - 1 for each in self.tokens)

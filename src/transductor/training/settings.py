@@ -147,11 +147,11 @@ class TrainingSettings:
         """The length of the first batches."""
         return self.length if self.curriculum is None else self.curriculum.start
 
-    def next_length(self, length: int, loss: float, accuracy: float) -> int:
-        """Return the length after a batch of ``length`` that had this loss and accuracy."""
+    def next_length(self, length: int, loss: float, accuracy: float, longest: int | None = None) -> int:
+        """Return the length after a batch of ``length`` that had this loss and accuracy, up to ``longest``."""
         if self.curriculum is None or not self.curriculum.passed(loss, accuracy):
             return length
-        return self.curriculum.longer(length, self.length)
+        return self.curriculum.longer(length, self.length if longest is None else longest)
 
     def rate_factor(self, step: int) -> float:
         """Return what the peak learning rate is multiplied with at ``step``, counted from 0."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -23,6 +24,7 @@ from transductor.training.steps import (
     draw_batch,
     label_accuracy,
     labelled_loss,
+    no_label,
     right_labels,
     set_schedule,
 )
@@ -54,7 +56,8 @@ class Trainer:
     Args:
         model: The model, converted to float64 if the settings say ``double``.
         source: A task, which gives tokens and labels of any length, or data in files, which are read here.
-        settings: How to train.  Files are shuffled again every epoch; ``length`` and ``curriculum`` are for tasks.
+        settings: How to train.  Files are shuffled again every epoch; ``length`` and ``shortest`` are for tasks.  With
+            a curriculum, sequences of a file that are longer than it has reached wait.
     """
 
     def __init__(self, model: SequenceModel[Any], source: Task | FileData, settings: TrainingSettings) -> None:
@@ -62,9 +65,8 @@ class Trainer:
         self.settings = settings
         self.source: Task | FileData = source
         if isinstance(source, FileData):
-            if settings.curriculum is not None:
-                raise ValueError("curriculum must be None with data in files, whose lengths are given")
             self.source, self.examples = source.read()
+            self._by_length = sorted(range(len(self.examples)), key=self.examples.lengths.__getitem__)
         self.step = 0
         self.tokens_read = 0  # by this object, without padding
         self.leads = True  # whether this process writes and reports; one of several ranks does
@@ -101,10 +103,15 @@ class Trainer:
         self.tokens_read += tokens.numel() if lengths is None else int(lengths.sum())
         point = TrainingPoint(self.step, value, accuracy)
         self.points.append(point)
-        self.length = self.settings.next_length(self.length, value, accuracy)
+        self.length = self.settings.next_length(self.length, value, accuracy, self._longest)
         if self.finished:
             self.model.eval()
         return point
+
+    @property
+    def _longest(self) -> int:
+        """The length at which a curriculum ends."""
+        return max(self.examples.lengths) if isinstance(self.source, FileData) else self.settings.length
 
     def _measured(self, tokens: Tensor, labels: Tensor, lengths: Tensor | None) -> tuple[Tensor, float, float]:
         """Return the loss to differentiate, and the values of loss and accuracy on the complete batch."""
@@ -137,15 +144,28 @@ class Trainer:
         """Return tokens and labels ``(B, T)``, and lengths ``(B)`` where rows are padded."""
         if not isinstance(self.source, FileData):
             return *draw_batch(self.source, self.settings, self.length, self.generator), None
-        size, count = self.settings.batch_size, len(self.examples)
-        rows: list[int] = []
+        size, rows = self.settings.batch_size, list[int]()
+        allowed = self._allowed_rows()
+        count = len(allowed)
         for number in range(self.step * size, (self.step + 1) * size):
             epoch, place = divmod(number, count)
             if place == 0 or not rows:  # an epoch's order follows from seed and number, so it need not be saved
                 seed = (self.settings.seed * 1_000_003 + epoch) % (1 << 63)
                 order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
-            rows.append(int(order[place]))
-        return self.examples.padded(rows)
+            rows.append(allowed[int(order[place])])
+        tokens, labels, lengths = self.examples.padded(rows)
+        if self.settings.labels == "last":
+            earlier = torch.arange(labels.shape[1]) < lengths[:, None] - 1
+            labels = labels.masked_fill(earlier, no_label(labels))
+        return tokens, labels, lengths
+
+    def _allowed_rows(self) -> Sequence[int]:
+        """Return the sequences of the file that may be drawn: all, or those as short as the curriculum asks."""
+        if self.settings.curriculum is None:
+            return range(len(self.examples))
+        lengths = self.examples.lengths
+        reached = max(self.length, lengths[self._by_length[0]])  # there is always something to draw
+        return self._by_length[: bisect_right(self._by_length, reached, key=lengths.__getitem__)]
 
     def _check_loss(self, value: float) -> None:
         kept = f"; the last checkpoint is intact (step {self.step} was the last good one)" if self.step else ""
