@@ -37,6 +37,7 @@ from transductor.automata.spectral.hankel_block import HankelBlock, hankel
 from transductor.automata.spectral.interpolation import NotRational, interpolated
 from transductor.automata.spectral.learning import LearnedAutomaton, learned, learned_from_sample
 from transductor.automata.spectral.queries import learned_from_callable
+from transductor.automata.token_alphabet import TokenAlphabet
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import WEIGHTS, Weights
 
@@ -56,6 +57,7 @@ __all__ = [
     "Reduction",
     "RegexNotRegular",
     "SpectralLearner",
+    "TokenAlphabet",
     "WeightedAutomaton",
     "Weights",
     "all_words",

@@ -86,29 +86,34 @@ class MooreMachine:
             states_TB[time] = state_B
         return torch.from_numpy(np.ascontiguousarray(self.outputs[states_TB].T))
 
-    def minimised(self) -> MooreMachine:
+    def minimised(self, *, empty_word: bool = False) -> MooreMachine:
         """Return the smallest machine with the same label for every word but the empty one, which has none.
 
         ``IGNORED`` counts as a label of its own.  States are numbered breadth-first; the start is state 0.
-        """
-        kept = self.representative_states()
-        return MooreMachine(self._equivalence_classes()[self.transitions[kept]], self.outputs[kept])
 
-    def representative_states(self) -> Integers:
+        Args:
+            empty_word: The empty word has a label too, the start's.
+        """
+        kept = self.representative_states(empty_word=empty_word)
+        return MooreMachine(self._equivalence_classes(empty_word)[self.transitions[kept]], self.outputs[kept])
+
+    def representative_states(self, *, empty_word: bool = False) -> Integers:
         """Return for every state of :meth:`minimised` the first state, breadth-first, that it stands for.
 
-        A start that is never returned to is the last choice: no word ends there, so its label means nothing.
+        A start that is never returned to is the last choice, unless the empty word has a label: no other word ends
+        there.
         """
         states, table = self._reached()
-        if not (table == 0).any():
+        if not empty_word and not (table == 0).any():
             states = np.roll(states, -1)
-        _, first = np.unique(self._equivalence_classes()[states], return_index=True)
+        _, first = np.unique(self._equivalence_classes(empty_word)[states], return_index=True)
         return states[first]
 
-    def _equivalence_classes(self) -> Integers:
+    def _equivalence_classes(self, empty_word: bool) -> Integers:
         """Return for every state, ``(states,)``, its number in :meth:`minimised`; −1 where no word leads.
 
-        This is Moore's refinement.  A start that is never returned to joins any state with its successors.
+        This is Moore's refinement.  A start that is never returned to joins any state with its successors, unless the
+        empty word has a label.
         """
         states, table = self._reached()
         classes = np.unique(self.outputs[states], return_inverse=True)[1]
@@ -116,7 +121,7 @@ class MooreMachine:
         while known < count:
             classes = np.unique(np.column_stack([classes, classes[table]]), axis=0, return_inverse=True)[1].ravel()
             known, count = count, int(classes.max()) + 1
-        if not (table == 0).any():
+        if not empty_word and not (table == 0).any():
             alike = 1 + np.flatnonzero((classes[table[1:]] == classes[table[0]]).all(axis=1))
             if len(alike):
                 classes[0] = classes[alike[np.argmin(self.outputs[states[alike]])]]

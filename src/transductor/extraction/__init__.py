@@ -3,12 +3,11 @@
 from transductor.extraction.black_box import LearnedMachine, extract_from_labels, labelled
 from transductor.extraction.extracting import (
     Extraction,
-    GeneratedGroup,
     NoMachineNearby,
     extract,
     extract_head,
-    generated_group,
 )
+from transductor.extraction.generated_groups import GeneratedGroup, generated_group
 from transductor.extraction.hardening import Hardened, harden
 
 __all__ = [

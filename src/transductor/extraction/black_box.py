@@ -18,9 +18,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transductor.automata.moore import IGNORED, MooreMachine
-from transductor.checks import check_positive, check_token_ids
+from transductor.automata.token_alphabet import TokenAlphabet
+from transductor.checks import check_positive
+from transductor.extraction.asking import answers_of
 from transductor.extraction.extracting import Extraction
-from transductor.extraction.probing import labels_said, random_words, states_visited
+from transductor.extraction.probing import (
+    Sequences,
+    Words,
+    labels_at_tokens,
+    labels_said,
+    states_visited,
+    words_of_tokens,
+)
+from transductor.extraction.questions import Word, hypotheses
 from transductor.model import RationalReadout, RationalTransductor, SequenceModel
 
 # Tokens (B, T) to labels (B, T).
@@ -56,7 +66,7 @@ class LearnedMachine:
 
 
 def labelled(
-    model: RationalReadout | RationalTransductor, extraction: Extraction, *, words: Tensor | None = None
+    model: RationalReadout | RationalTransductor, extraction: Extraction, *, words: Sequences | None = None
 ) -> LearnedMachine:
     """Return the machine of a complete model's labels, over the states of its head.
 
@@ -66,45 +76,53 @@ def labelled(
     Args:
         model: The model that ``extraction`` was made from.
         extraction: The states.
-        words: ``(B, T)``; random ones if not given.  Half of them are only for the comparison.
+        words: As for :func:`~transductor.extraction.extract`; random ones if not given.  Half of them are only for the
+            comparison.
     """
     states = extraction.machine
+    alphabet = extraction.alphabet or TokenAlphabet.all_tokens(model.vocab_size)
     if words is None:
-        words = random_words(states.letters, _OBSERVED_WORDS, _OBSERVED_LENGTH)
-    check_token_ids("words", words, states.letters)
-    if words.ndim != 2 or len(words) < 2:
-        raise ValueError(f"words must be tokens of shape (B, T) with B at least 2; got {tuple(words.shape)}")
-    words = words.long().cpu()
-    said = labels_said(model, words)
-    half = len(words) // 2
-    after = states_visited(states, words[:half]).numpy()
-    before = np.concatenate([np.full((half, 1), states.start), after[:, :-1]], axis=1)
+        given = Words.random(states.letters, _OBSERVED_WORDS, _OBSERVED_LENGTH)
+    else:
+        given = words_of_tokens(words, alphabet)
+    if len(given) < 2:
+        raise ValueError(f"words must be tokens of shape (B, T) with B at least 2; got {len(given)} words")
+    said = labels_said(model, given.tokens(alphabet))
+    after_letters = said[:, said.shape[1] - given.letters.shape[1] :]
+    half = len(given) // 2
+    first, inside = given.rows(slice(half)), given.inside[:half]
+    after = states_visited(states, first.letters).numpy()
+    before = np.concatenate([np.full((half, 1), states.start), after[:, :-1]], axis=1)[inside.numpy()]
     votes = np.zeros((states.states, states.letters, int(said.max()) + 1), dtype=np.int64)
-    np.add.at(votes, (before, words[:half].numpy(), said[:half].numpy()), 1)
+    np.add.at(votes, (before, first.letters[inside].numpy(), after_letters[:half][inside].numpy()), 1)
     label = np.where(votes.any(axis=-1), votes.argmax(axis=-1), IGNORED)
     unseen = np.argwhere((label == IGNORED) & (states.transitions != extraction.sink))
     if len(unseen):
-        label[tuple(unseen.T)] = _labels_of_steps(model, states, unseen)
+        label[tuple(unseen.T)] = _labels_of_steps(model, states, unseen, alphabet)
     machine = MooreMachine.explored(
-        (states.start, IGNORED),
+        (states.start, int(said[0, 0]) if alphabet.shows_empty_word else IGNORED),
         states.letters,
         lambda pair, letter: (int(states.transitions[pair[0], letter]), int(label[pair[0], letter])),
         lambda pair: pair[1],
-    ).minimised()
-    wrong = (machine.labels(words[half:]) != said[half:]).sum()
-    return LearnedMachine(machine, len(words) - half, words.shape[1], int(wrong), said[half:].numel())
+    ).minimised(empty_word=alphabet.shows_empty_word)
+    fresh = given.rows(slice(half, None))
+    counts = fresh.positions(alphabet)
+    given_by_machine = labels_at_tokens(machine, fresh, alphabet)
+    wrong = (given_by_machine != said[half:])[counts].sum()
+    return LearnedMachine(machine, len(fresh), given.letters.shape[1], int(wrong), int(counts.sum()))
 
 
 def extract_from_labels(
     labels: Labels | SequenceModel[Any],
-    letters: int,
+    letters: int | TokenAlphabet,
     *,
     checks: int = 1000,
     check_length: int = 50,
     max_rounds: int = 1000,
+    max_states: int = 2000,
     seed: int = 0,
 ) -> LearnedMachine:
-    """Learn the machine of a function on words by asking it: Angluin's L* from AALpy (``transductor[extract]``).
+    """Learn the machine of a function on words by asking it: Angluin's L*.
 
     Where hypothesis and function differ on one of ``checks`` random words, the word refines the hypothesis; learning
     ends when none differs.  The fit is then measured on as many fresh words.
@@ -112,78 +130,56 @@ def extract_from_labels(
     Args:
         labels: A function from tokens ``(B, T)`` to labels ``(B, T)``, like ``MooreMachine.labels``; or a model, which
             is asked for its argmax.
-        letters: Size of the alphabet.
+        letters: Size of the alphabet; or which tokens are letters, and what comes before a word.
         checks: Random words on which a hypothesis is tried.
         check_length: Length of these words.
         max_rounds: Refinements after which the last hypothesis is taken as it is.
+        max_states: The last hypothesis before more states are needed is taken as it is.
         seed: Seed of these words.
-
-    Raises:
-        ImportError: If AALpy is not installed.
     """
-    for name, number in (("letters", letters), ("checks", checks), ("check_length", check_length)):
+    for name, number in (("checks", checks), ("check_length", check_length), ("max_states", max_states)):
         check_positive(name, number)
     check_positive("max_rounds", max_rounds)
-    try:
-        from aalpy.base import SUL, Oracle  # type: ignore[import-untyped, import-not-found, unused-ignore]
-        from aalpy.learning_algs import run_Lstar  # type: ignore[import-untyped, import-not-found, unused-ignore]
-    except ImportError as error:
-        raise ImportError("extract_from_labels needs AALpy: pip install 'transductor[extract]'") from error
-    answers = partial(labels_said, labels) if isinstance(labels, SequenceModel) else labels
+    if not isinstance(letters, TokenAlphabet):
+        check_positive("letters", letters)
+    alphabet = letters if isinstance(letters, TokenAlphabet) else TokenAlphabet.all_tokens(letters)
+    said: Labels = partial(labels_said, labels) if isinstance(labels, SequenceModel) else labels
     generator = torch.Generator().manual_seed(seed)
-    asked = 0
 
-    class Asked(SUL):  # type: ignore[misc]
-        """The function, asked about one complete word at a time."""
+    def tried(machine: MooreMachine) -> tuple[Words, Tensor]:
+        """Return fresh random words, and where the machine is wrong on them."""
+        words = Words.random(len(alphabet.letters), checks, check_length, generator)
+        own = labels_at_tokens(machine, words, alphabet)
+        return words, (said(words.tokens(alphabet)) != own) & words.positions(alphabet)
 
-        def query(self, word: tuple[int, ...]) -> list[int]:
-            nonlocal asked
-            self.num_queries += 1
-            if not word:
-                return [IGNORED]
-            asked += 1
-            return [int(label) for label in answers(torch.tensor([word]))[0]]
+    def counterexample(machine: MooreMachine) -> Word | None:
+        words, differs = tried(machine)
+        places = differs.nonzero()
+        if not len(places):
+            return None
+        row, place = places[places[:, 1].argmin()].tolist()  # short words make small tables
+        return tuple(words.letters[row, : place + (alphabet.begin is None)].tolist())
 
-        def pre(self) -> None:
-            self.word: list[int] = []
-
-        def post(self) -> None:
-            pass
-
-        def step(self, letter: int | None) -> int:
-            self.word += [] if letter is None else [letter]
-            return self.query(tuple(self.word))[-1]
-
-    class RandomWords(Oracle):  # type: ignore[misc]
-        """The random words, all asked about at once."""
-
-        def find_cex(self, hypothesis: Any) -> tuple[int, ...] | None:
-            words = random_words(letters, checks, check_length, generator)
-            differs = answers(words) != _moore(hypothesis, letters).labels(words)
-            rows = differs.any(1).nonzero().flatten()
-            if not len(rows):
-                return None
-            # The row that differs first: short words make small tables.
-            row = rows[differs[rows].long().argmax(1).argmin()]
-            return tuple(words[row, : int(differs[row].long().argmax()) + 1].tolist())
-
-    alphabet = list(range(letters))
-    asked_for = Asked()
-    learned = run_Lstar(
-        alphabet,
-        asked_for,
-        RandomWords(alphabet, asked_for),
-        automaton_type="moore",
-        max_learning_rounds=max_rounds,
-        print_level=0,
-    )
-    machine = _moore(learned, letters).minimised()
-    words = random_words(letters, checks, check_length, generator)
-    wrong = int((answers(words) != machine.labels(words)).sum())
-    return LearnedMachine(machine, checks, check_length, wrong, words.numel(), asked)
+    last = None
+    for hypothesis in hypotheses(
+        len(alphabet.letters),
+        answers_of(said, alphabet),
+        counterexample,
+        max_states=max_states,
+        max_rounds=max_rounds,
+    ):
+        last = hypothesis
+    if last is None:
+        raise ValueError(f"max_states must be larger: the function has more than {max_states} states")
+    machine = last.machine.minimised(empty_word=alphabet.shows_empty_word)
+    words, differs = tried(machine)
+    positions = int(words.positions(alphabet).sum())
+    return LearnedMachine(machine, checks, check_length, int(differs.sum()), positions, last.queries)
 
 
-def _labels_of_steps(model: SequenceModel[Any], machine: MooreMachine, steps: NDArray[np.int64]) -> NDArray[np.int64]:
+def _labels_of_steps(
+    model: SequenceModel[Any], machine: MooreMachine, steps: NDArray[np.int64], alphabet: TokenAlphabet
+) -> NDArray[np.int64]:
     """Return the labels ``(n,)`` of ``steps (n, 2)``, states and letters, each after a shortest word to its state."""
     words: dict[int, tuple[int, ...]] = {machine.start: ()}
     queue = [machine.start]
@@ -192,18 +188,5 @@ def _labels_of_steps(model: SequenceModel[Any], machine: MooreMachine, steps: ND
             if target not in words:
                 words[target] = (*words[state], letter)
                 queue.append(target)
-    asked = [(*words[state], letter) for state, letter in steps.tolist()]
-    longest = max(map(len, asked))
-    # What follows a position does not change its label.
-    tokens = torch.tensor([[*word, *[0] * (longest - len(word))] for word in asked])
-    ends = torch.tensor([len(word) - 1 for word in asked])
-    said = torch.cat([labels_said(model, part) for part in tokens.split(_OBSERVED_WORDS)])
-    return said[torch.arange(len(asked)), ends].numpy()
-
-
-def _moore(learned: Any, letters: int) -> MooreMachine:
-    """Return AALpy's machine as one of ours."""
-    number = {state.state_id: index for index, state in enumerate(learned.states)}
-    table = [[number[state.transitions[letter].state_id] for letter in range(letters)] for state in learned.states]
-    outputs = [state.output for state in learned.states]
-    return MooreMachine(np.array(table), np.array(outputs), number[learned.initial_state.state_id])
+    answers = answers_of(partial(labels_said, model), alphabet)
+    return np.array(answers([(*words[state], letter) for state, letter in steps.tolist()]))

@@ -14,7 +14,7 @@ from transductor.extraction.observable_distance import (
     states_along,
     stepped,
 )
-from transductor.extraction.probing import words_or_random
+from transductor.extraction.probing import Words, words_or_random
 
 _AT_ONCE = 4096  # successors that are compared together; new states are then chosen one by one
 _APART = 1e3  # distance of states that have no continuation in common, in units of a typical state
@@ -30,12 +30,12 @@ class Search:
 
     Args:
         head: Table, start, and what is read.
-        words: ``(B, T)``: letters follow each other as in these; ``None`` for any order.
+        words: Letters follow each other as in these; ``None`` for any order.
         max_states: A walk that needs more is given up.
         tolerances: The radii.
     """
 
-    def __init__(self, head: ObservedHead, words: Tensor | None, max_states: int, tolerances: Sequence[float]) -> None:
+    def __init__(self, head: ObservedHead, words: Words | None, max_states: int, tolerances: Sequence[float]) -> None:
         self.head, self.words, self.max_states = head, words, max_states
         self.tolerances = sorted(tolerances, reverse=True)
         self.notes: list[str] = []
@@ -60,11 +60,11 @@ class Search:
     def followed(self, walk: Walk) -> float:
         """Return the share of positions of the words, or random ones, where the head is nearest to the walk's state."""
         words = words_or_random(self.words, len(self.head.table))
-        states, contexts = states_along(self.head, self.contexts, words)
-        points = _points(states[:, 1:].flatten(0, 1), contexts[:, 1:].flatten(), self.metric, walk.up_to_scale)[1]
+        states, contexts = (each[:, 1:][words.inside] for each in states_along(self.head, self.contexts, words.letters))
+        points = _points(states, contexts, self.metric, walk.up_to_scale)[1]
         numbers = torch.zeros(len(words), dtype=torch.long)
-        path = [numbers := walk.transitions[numbers, letter] for letter in words.T]
-        return float((_nearest(points, walk.points) == torch.stack(path, 1).flatten()).double().mean())
+        path = [numbers := walk.transitions[numbers, letter] for letter in words.letters.T]
+        return float((_nearest(points, walk.points) == torch.stack(path, 1)[words.inside]).double().mean())
 
     def _by_radius(self, up_to_scale: bool) -> Iterator[Walk]:
         redundant = float("inf")

@@ -12,18 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from transductor.automata.decomposition.permutation_groups import Permutation, PermutationGroup
 from transductor.automata.moore import IGNORED, MooreMachine
-from transductor.checks import check_positive, check_token_ids
+from transductor.automata.token_alphabet import TokenAlphabet
+from transductor.checks import check_positive
+from transductor.extraction.asking import Asked, asked
 from transductor.extraction.clustering import Search, Walk
 from transductor.extraction.observable_distance import observed, observed_head
-from transductor.extraction.probing import LabelJudge
+from transductor.extraction.probing import LabelJudge, Sequences, Words, words_of_tokens
+from transductor.extraction.truncation import truncated
 from transductor.heads import RationalHead
 from transductor.model import RationalReadout, RationalTransductor
 
@@ -34,11 +36,16 @@ TOLERANCES: Final = (0.5, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.02, 0.005)
 MIN_RATIO, MIN_AGREEMENT = 3.0, 0.97
 # … or, where states shade into one another (a leaking head), this many times, and keep all labels.
 SHADED_RATIO = 1.25
+# A machine that is known from answers alone must give this share of the labels of words that were not asked about.
+MIN_ANSWERED = 0.99
 _ABOUT = 0.005  # agreements this close count as equal
+_MOST_AFTER_TRUNCATION = 200  # states; a machine with more is seen without truncation, or not at all
+
+Way = Literal["walk", "reduced walk", "questions"]
 
 
 class NoMachineNearby(ValueError):
-    """A head is not near any finite machine; the message says what was measured."""
+    """A head is not near any finite machine; the message says what was measured, and what to try."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,10 @@ class Extraction:
         agreement: The share of positions of short words, where the model is decided, whose label stays when every state
             is replaced by its representative; for a bare head, whose nearest representative is the right one.
         words_seen: How many words were given.
+        alphabet: Which tokens are the letters of ``machine``, and what comes before a word.  Where a token does, the
+            label of the machine's start is the empty word's.
+        way: How the machine was found: ``"walk"`` through the states, ``"reduced walk"`` after spare dimensions were
+            taken away, or ``"questions"``: then nothing is known of words longer than those given.
     """
 
     machine: MooreMachine
@@ -76,6 +87,8 @@ class Extraction:
     sink: int | None = None
     agreement: float = 0.0
     words_seen: int | None = None
+    alphabet: TokenAlphabet | None = None
+    way: Way = "walk"
 
     @property
     def ratio(self) -> float:
@@ -86,20 +99,26 @@ class Extraction:
 def extract(
     model: RationalReadout | RationalTransductor | RationalHead,
     *,
-    words: Tensor | None = None,
+    words: Sequences | None = None,
+    alphabet: TokenAlphabet | None = None,
     max_states: int = 2000,
     tolerances: Sequence[float] = TOLERANCES,
 ) -> Extraction:
     """Return the finite machine that a model's head stands for.
 
-    The head's states are explored breadth-first, taking near ones for one, with several radii.  Of the walks that end
-    with states clearly farther apart than those taken for one, and that keep the model's labels, the one with the
-    fewest states is the machine.
+    The surest way comes first.  The head's states are explored breadth-first, taking near ones for one, with several
+    radii.  Of the walks that end with states clearly farther apart than those taken for one, and that keep the model's
+    labels, the one with the fewest states is the machine.  If there is none, the same is tried after dimensions that
+    words hardly reach, or that are hardly read, were taken away.  If there is still none and words are given, the
+    model is asked (L*), with counterexamples from these words and on no longer ones.
 
     Args:
         model: A readout, a complete transductor, or a bare head, all of whose state counts.
-        words: ``(B, T)``: a letter may follow another, or begin, where it does in these; everything else leads to a
-            sink without a label.  Give words where the head has learned only some (expressions, say).
+        words: Tokens ``(B, T)``, or sequences of unequal length: a letter may follow another, or begin, where it does
+            in these; everything else leads to a sink without a label.  Give words where the head has learned only some
+            (expressions, say).
+        alphabet: Which tokens are letters and which one begins a word; all tokens are letters if not given.  The
+            machine is one over these letters, and other tokens are never read.
         max_states: A walk that needs more is given up.
         tolerances: Radii, in units of a typical state.
 
@@ -112,31 +131,44 @@ def extract(
         )
     if isinstance(model, RationalHead):
         return extract_head(
-            model, torch.eye(model.state_dim), words=words, max_states=max_states, tolerances=tolerances
+            model,
+            torch.eye(model.state_dim),
+            words=words,
+            alphabet=alphabet,
+            max_states=max_states,
+            tolerances=tolerances,
         )
     if model.output_size < 2:
         raise ValueError("model must have at least two outputs, one per label; it has one")
-    words = _checked(model.rational_head, words, max_states, tolerances)
-    search = Search(observed(model, words), words, max_states, tolerances)
+    alphabet, given = _checked(model.rational_head, words, alphabet, max_states, tolerances)
+    head = observed(model, given, alphabet)
+    search = Search(head, given, max_states, tolerances)
     if search.blind:
-        raise NoMachineNearby(_refusal(search.notes, []))
-    judge = LabelJudge(model, words)
-    candidates: list[Extraction] = []
-    # A readout, or layers with a norm before them, show only the direction of a state that grows.
-    for up_to_scale in (False, True):
-        candidates += [_judged(_extraction(walk, words), judge) for walk in search.walks(up_to_scale=up_to_scale)]
-        if extraction := _simplest(candidates, MIN_RATIO, MIN_AGREEMENT):
-            return _labelled(extraction, model)
-    if extraction := _simplest(candidates, SHADED_RATIO, 1.0):
-        return _labelled(extraction, model)
-    raise NoMachineNearby(_refusal(search.notes, candidates))
+        raise NoMachineNearby(_refusal(search.notes, [], words_given=given is not None))
+    judge = LabelJudge(model, given, alphabet)
+    candidates, extraction = _walked(search, judge)
+    if extraction is None:
+        for smaller in truncated(head, given):
+            most = min(max_states, _MOST_AFTER_TRUNCATION)
+            extraction = _walked(Search(smaller.head, given, most, tolerances), judge, smaller.back)[1]
+            if extraction is not None:
+                break
+    if extraction is not None:
+        return _labelled(replace(extraction, alphabet=alphabet), model)
+    if given is not None:
+        answers = asked(model, head, given, alphabet, max_states)
+        if answers.agreement >= MIN_ANSWERED and answers.supported:
+            return _from_answers(answers, alphabet, judge, given)
+        search.notes.append(answers.refusal(MIN_ANSWERED))
+    raise NoMachineNearby(_refusal(search.notes, candidates, words_given=given is not None))
 
 
 def extract_head(
     head: RationalHead,
     readout: Tensor,
     *,
-    words: Tensor | None = None,
+    words: Sequences | None = None,
+    alphabet: TokenAlphabet | None = None,
     max_states: int = 2000,
     tolerances: Sequence[float] = TOLERANCES,
 ) -> Extraction:
@@ -145,64 +177,44 @@ def extract_head(
     Args:
         head: Driven by tokens.
         readout: The linear maps through which the state is read.
-        words, max_states, tolerances: As for :func:`extract`.
+        words, alphabet, max_states, tolerances: As for :func:`extract`.
     """
-    words = _checked(head, words, max_states, tolerances)
+    alphabet, given = _checked(head, words, alphabet, max_states, tolerances)
     if readout.ndim != 2 or readout.shape[1] != head.state_dim:
         raise ValueError(f"readout must be of shape (K, {head.state_dim}); got {tuple(readout.shape)}")
-    search = Search(observed_head(head, readout.detach()), words, max_states, tolerances)
+    search = Search(observed_head(head, readout.detach(), alphabet), given, max_states, tolerances)
     walks = search.walks(up_to_scale=False)
-    candidates = [replace(_extraction(walk, words), agreement=search.followed(walk)) for walk in walks]
+    candidates = [replace(_extraction(walk, search), agreement=search.followed(walk)) for walk in walks]
     if extraction := _simplest(candidates, MIN_RATIO, MIN_AGREEMENT):
-        return extraction
-    raise NoMachineNearby(_refusal(search.notes, candidates))
+        return replace(extraction, alphabet=alphabet)
+    raise NoMachineNearby(_refusal(search.notes, candidates, words_given=given is not None))
 
 
-@dataclass(frozen=True)
-class GeneratedGroup:
-    """The group that the letters of an extracted machine generate.
+def _walked(
+    search: Search, judge: LabelJudge, back: Tensor | None = None
+) -> tuple[list[Extraction], Extraction | None]:
+    """Return the walks that ended, judged, and the one that is clear enough, if there is one.
 
-    The states that words lead to span everything that is read, so this is the group of the matrices there.
-
-    Attributes:
-        generators: For each letter where it takes the machine's states.
-        order: How many elements the group has.
-        name: ``Z6``, ``A5``, …, where the group has a known name.
-        extraction: The machine.
+    Args:
+        search: Walks through the head, or through a smaller one.
+        judge: Of the complete model.
+        back: ``(D, R)``: what the states of a smaller head stand for.
     """
-
-    generators: tuple[Permutation, ...]
-    order: int
-    name: str
-    extraction: Extraction
-
-
-def generated_group(
-    model: RationalReadout | RationalTransductor | RationalHead,
-    *,
-    max_states: int = 2000,
-    tolerances: Sequence[float] = TOLERANCES,
-) -> GeneratedGroup:
-    """Return the finite group that the matrices of a head generate, as permutations of the machine's states.
-
-    Raises:
-        NoMachineNearby: If the matrices generate no finite group that is near.
-        ValueError: If a letter takes two states to one, so that there is no group.
-    """
-    extraction = extract(model, max_states=max_states, tolerances=tolerances)
-    columns = tuple(tuple(column) for column in extraction.machine.transitions.T.tolist())
-    for letter, column in enumerate(columns):
-        second = next((state for state, target in enumerate(column) if target in column[:state]), None)
-        if second is not None:
-            raise ValueError(
-                f"model must permute its {len(column)} states; letter {letter} takes states "
-                f"{column.index(column[second])} and {second} to one"
-            )
-    group = PermutationGroup(extraction.machine.states, columns)
-    return GeneratedGroup(columns, group.order, group.name, extraction)
+    candidates: list[Extraction] = []
+    # A readout, or layers with a norm before them, show only the direction of a state that grows.
+    for up_to_scale in (False, True):
+        for walk in search.walks(up_to_scale=up_to_scale):
+            extraction = _extraction(walk, search)
+            if back is not None:
+                states = extraction.representatives @ back.T
+                extraction = replace(extraction, representatives=states, way="reduced walk")
+            candidates.append(_judged(extraction, judge))
+        if clear := _simplest(candidates, MIN_RATIO, MIN_AGREEMENT):
+            return candidates, clear
+    return candidates, _simplest(candidates, SHADED_RATIO, 1.0)
 
 
-def _extraction(walk: Walk, words: Tensor | None) -> Extraction:
+def _extraction(walk: Walk, search: Search) -> Extraction:
     """Return the walk as a machine, with a sink where the walk did not go."""
     table, states, sink = walk.transitions, walk.states.clone(), None
     outputs = torch.arange(len(table))
@@ -219,7 +231,7 @@ def _extraction(walk: Walk, words: Tensor | None) -> Extraction:
         walk.radius,
         up_to_scale=walk.up_to_scale,
         sink=sink,
-        words_seen=None if words is None else len(words),
+        words_seen=None if search.words is None else len(search.words),
     )
 
 
@@ -259,19 +271,37 @@ def _labelled(extraction: Extraction, model: RationalReadout | RationalTransduct
     labels = (extraction.representatives @ weight.T + bias).argmax(-1)
     if extraction.sink is not None:
         labels[extraction.sink] = IGNORED
-    unreduced = MooreMachine(extraction.machine.transitions, labels.numpy())
-    kept = unreduced.representative_states()
+    unreduced = MooreMachine(extraction.machine.transitions, labels.numpy(), extraction.machine.start)
+    empty_word = extraction.alphabet is not None and extraction.alphabet.shows_empty_word
+    kept = unreduced.representative_states(empty_word=empty_word)
     return replace(
         extraction,
-        machine=unreduced.minimised(),
+        machine=unreduced.minimised(empty_word=empty_word),
         representatives=extraction.representatives[torch.from_numpy(kept)],
         labelled=True,
         sink=None if extraction.sink is None else int(np.flatnonzero(kept == extraction.sink)[0]),
     )
 
 
-def _refusal(notes: Sequence[str], candidates: Sequence[Extraction]) -> str:
-    """Say what was measured, in one sentence."""
+def _from_answers(answers: Asked, alphabet: TokenAlphabet, judge: LabelJudge, words: Words) -> Extraction:
+    """Return the machine of answers; what stands for a state is whatever keeps more labels."""
+    kept = [judge.agreement(answers.machine, states) for states in (answers.means, answers.firsts)]
+    return Extraction(
+        answers.machine,
+        answers.means if kept[0] >= kept[1] else answers.firsts,
+        answers.spread,
+        answers.separation,
+        tolerance=0.0,
+        labelled=True,
+        agreement=max(kept),
+        words_seen=len(words),
+        alphabet=alphabet,
+        way="questions",
+    )
+
+
+def _refusal(notes: Sequence[str], candidates: Sequence[Extraction], *, words_given: bool) -> str:
+    """Say what was measured, in one sentence, and what to try, in another."""
     reasons = list(notes)
     if candidates:
         best = max(candidates, key=lambda each: each.ratio)
@@ -282,20 +312,26 @@ def _refusal(notes: Sequence[str], candidates: Sequence[Extraction]) -> str:
             f"taken for one{kept}; needed are a ratio above {MIN_RATIO:g} and {MIN_AGREEMENT:.0%} of the labels, or a "
             f"ratio above {SHADED_RATIO:g} and all labels"
         )
-    return f"the head is near no finite machine: {'; '.join(reasons)}"
+    advice = ["train longer, with a stochastic or orthogonal family or fewer dimensions"]
+    if not words_given:
+        advice.insert(0, "give words like those it was trained on, so that it can also be asked")
+    return f"the head is near no finite machine: {'; '.join(reasons)}.  What to try: {'; '.join(advice)}"
 
 
-def _checked(head: RationalHead, words: Tensor | None, max_states: int, tolerances: Sequence[float]) -> Tensor | None:
-    letters = head.transitions.vocab_size
-    if letters is None:
+def _checked(
+    head: RationalHead,
+    words: Sequences | None,
+    alphabet: TokenAlphabet | None,
+    max_states: int,
+    tolerances: Sequence[float],
+) -> tuple[TokenAlphabet, Words | None]:
+    tokens = head.transitions.vocab_size
+    if tokens is None:
         raise ValueError("head must be driven by tokens; it is driven by features")
     check_positive("max_states", max_states)
     if not tolerances or not all(0 < tolerance < 1 for tolerance in tolerances):
         raise ValueError(f"tolerances must be numbers in (0, 1), at least one; got {tolerances!r}")
-    if words is None:
-        return None
-    if not isinstance(words, Tensor) or words.ndim != 2 or not words.numel():
-        shape = tuple(words.shape) if isinstance(words, Tensor) else type(words).__name__
-        raise ValueError(f"words must be tokens of shape (B, T), at least one; got {shape}")
-    check_token_ids("words", words, letters)
-    return words.long().cpu()
+    alphabet = TokenAlphabet.all_tokens(tokens) if alphabet is None else alphabet
+    if alphabet.vocab_size != tokens:
+        raise ValueError(f"alphabet must be one of {tokens} tokens, as the head reads; got {alphabet.vocab_size}")
+    return alphabet, None if words is None else words_of_tokens(words, alphabet)

@@ -15,8 +15,17 @@ import torch
 from torch import Tensor, nn
 
 from transductor.automata.moore import MooreMachine
+from transductor.automata.token_alphabet import TokenAlphabet
 from transductor.extraction.extracting import MIN_AGREEMENT, TOLERANCES, Extraction, NoMachineNearby, extract
-from transductor.extraction.probing import JUDGED_LENGTH, JUDGED_WORDS, LabelJudge, labels_said, random_words
+from transductor.extraction.probing import (
+    JUDGED_LENGTH,
+    JUDGED_WORDS,
+    LabelJudge,
+    Sequences,
+    Words,
+    labels_said,
+    words_of_tokens,
+)
 from transductor.heads import LookbackHead, RationalHead
 from transductor.model import RationalReadout, RationalTransductor
 from transductor.transitions import DenseTransitions, PermutationTransitions, TransitionFamily
@@ -43,7 +52,8 @@ class Hardened(Generic[ModelT]):
 def harden(
     model: ModelT,
     *,
-    words: Tensor | None = None,
+    words: Sequences | None = None,
+    alphabet: TokenAlphabet | None = None,
     max_states: int = 2000,
     tolerances: Sequence[float] = TOLERANCES,
     extraction: Extraction | None = None,
@@ -53,9 +63,14 @@ def harden(
     The state stays a one-hot vector at every length.  The map that read the state now reads the representatives
     instead: ``W' = W R``, so that ``W' e_q = W r_q``.  Everything else is the same, bit for bit.
 
+    A token that is no letter of ``alphabet`` leaves the state as it is: the hardened model reads ``<start>`` first,
+    like the soft one, and passes over ``<end>``, ``<unknown>`` and any other ``<start>``, which the soft one was never
+    taught.
+
     Args:
         model: A readout or a complete transductor.
-        words: ``(B, T)``: what the model was trained for, if not all words; see :func:`extract`.
+        words: What the model was trained for, if not all words; see :func:`extract`.
+        alphabet: Which tokens are letters, if not all; see :func:`extract`.
         max_states: A machine with more is not looked for.
         tolerances: Radii within which states may be taken for one.
         extraction: The result of :func:`extract` for this model, if it is known already.
@@ -67,15 +82,23 @@ def harden(
     if not isinstance(model, (RationalReadout, RationalTransductor)):
         raise TypeError(f"model must be a RationalReadout or a RationalTransductor; got {type(model).__name__}")
     if extraction is None:
-        extraction = extract(model, words=words, max_states=max_states, tolerances=tolerances)
+        extraction = extract(model, words=words, alphabet=alphabet, max_states=max_states, tolerances=tolerances)
+    elif alphabet is not None and alphabet != extraction.alphabet:
+        raise ValueError("alphabet must be that of the extraction; leave it out where an extraction is given")
     head, states = model.rational_head, extraction.representatives
     if states.shape != (extraction.machine.states, head.state_dim):
         raise ValueError(
             f"extraction must be of this model, whose states have {head.state_dim} coordinates; got {states.shape[1]}"
         )
+    known = extraction.alphabet or TokenAlphabet.all_tokens(model.vocab_size)
+    # Only a head that looks back shows its state before the first token.
+    before = known.begin is not None and head.shows_previous
+    machine = known.idle(extraction.machine, before=before)
+    if before:
+        states = torch.cat([states, head.initial_state().detach().double().cpu()[None]])
     hard = copy.deepcopy(model)
     hard.rational_head = machine_head(
-        extraction.machine, lookback=head.shows_previous, like=head.raw_initial_state, backend=head.backend
+        machine, lookback=head.shows_previous, like=head.raw_initial_state, backend=head.backend
     )
     if isinstance(hard, RationalReadout):
         hard.readout = _refitted(hard.readout, states)
@@ -83,29 +106,30 @@ def harden(
         assert hard.injection.projections is not None  # a head that is not read was refused
         hard.injection.projections = _refitted(hard.injection.projections, states)
     hard.eval()
-    return Hardened(hard, extraction, _agreement(model, hard, _held_out(words, model.vocab_size)))
+    held_out = _held_out(None if words is None else words_of_tokens(words, known), len(known.letters))
+    return Hardened(hard, extraction, _agreement(model, hard, held_out, known))
 
 
-def _held_out(words: Tensor | None, letters: int) -> Tensor:
+def _held_out(words: Words | None, letters: int) -> Words:
     """Return words that no machine was judged by; where too few are given, the last of them."""
     if words is None:
-        generator = torch.Generator().manual_seed(1)
-        return random_words(letters, JUDGED_WORDS, JUDGED_LENGTH, generator)
-    return words[-JUDGED_WORDS:, :JUDGED_LENGTH].long()
+        return Words.random(letters, JUDGED_WORDS, JUDGED_LENGTH, torch.Generator().manual_seed(1))
+    return words.rows(slice(-JUDGED_WORDS, None)).beginnings(JUDGED_WORDS, JUDGED_LENGTH)
 
 
-def _agreement(model: ModelT, hard: ModelT, words: Tensor) -> float:
+def _agreement(model: ModelT, hard: ModelT, words: Words, alphabet: TokenAlphabet) -> float:
     """Return the share of decided positions on which both give the same label; refuse where it is too small."""
-    judge, hardened = LabelJudge(model, words), labels_said(hard, words)
+    judge, hardened = LabelJudge(model, words, alphabet), labels_said(hard, words.tokens(alphabet))
     if not judge.decided.any():
         raise NoMachineNearby("the model decides on no label anywhere on held-out words: there is nothing to keep")
     different = judge.decided & (judge.labels != hardened)
     agreement = 1 - float(different.sum() / judge.decided.sum())
     if agreement < MIN_AGREEMENT:
         row, time = different.nonzero()[0].tolist()
+        word = alphabet.spelled(judge.tokens[row, : time + 1].tolist()).split()
         raise NoMachineNearby(
             f"a machine was near, but the hardened model keeps only {agreement:.2%} of the labels of held-out words "
-            f"(needed: {MIN_AGREEMENT:.0%}); after {' '.join(map(str, words[row, : time + 1].tolist()[-12:]))} it says "
+            f"(needed: {MIN_AGREEMENT:.0%}); after {' '.join(word[-12:])} it says "
             f"{int(hardened[row, time])} where the model says {int(judge.labels[row, time])}"
         )
     return agreement

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from transductor.extraction.probing import logits_given_states, words_or_random
+from transductor.automata.token_alphabet import TokenAlphabet
+from transductor.extraction.probing import Words, logits_given_states, words_or_random
 from transductor.heads import RationalHead
 from transductor.model import RationalReadout, RationalTransductor
 
@@ -65,8 +66,8 @@ class Contexts:
     follows: Tensor
 
     @classmethod
-    def of(cls, words: Tensor | None, letters: int) -> Contexts:
-        """Return the contexts of ``words (B, T)``: letters that are ever followed by the same letter share one.
+    def of(cls, words: Words | Tensor | None, letters: int) -> Contexts:
+        """Return the contexts of words: letters that are ever followed by the same letter share one.
 
         Without words any letter may follow any.
         """
@@ -74,8 +75,10 @@ class Contexts:
             likely = torch.full((1, letters), 1 / letters, dtype=torch.float64)
             follows = torch.ones(letters + 1, letters, dtype=torch.bool)
             return cls(torch.zeros(letters, dtype=torch.long), 0, likely, follows)
-        before = torch.cat([torch.full_like(words[:, :1], letters), words[:, :-1]], 1).flatten()
-        pairs = before * letters + words.flatten()
+        words = Words.of_table(words.long()) if isinstance(words, Tensor) else words
+        first = torch.full((len(words), 1), letters)
+        before = torch.cat([first, words.letters[:, :-1]], 1)[:, : words.letters.shape[1]]
+        pairs = (before * letters + words.letters)[words.inside]
         counts = pairs.bincount(minlength=(letters + 1) * letters).reshape(letters + 1, letters).double()
         follows = counts > 0
         # A letter that ends every word it is in joins the start's context: what follows it is unknown.
@@ -88,34 +91,43 @@ class Contexts:
         return cls(of_letter[:letters], int(of_letter[letters]), likely / likely.sum(1, keepdim=True), follows)
 
 
-def observed(model: RationalReadout | RationalTransductor | RationalHead, words: Tensor | None) -> ObservedHead:
-    """Return a model's head with what is read off its states.
+def observed(
+    model: RationalReadout | RationalTransductor | RationalHead,
+    words: Words | None,
+    alphabet: TokenAlphabet | None = None,
+) -> ObservedHead:
+    """Return a model's head with what is read off its states: the matrices of the letters, and the state before a word.
 
     For a readout, these are its weights up to a number common to all logits, which no softmax shows.  For a complete
     transductor, its sensitivity: how the logits change with the state, sampled on ``words`` or random ones; the
     projections alone also pass on much that the layers ignore.  For a bare head, every coordinate is read.
     """
     if isinstance(model, RationalHead):
-        return observed_head(model, torch.eye(model.state_dim, dtype=torch.float64))
+        return observed_head(model, torch.eye(model.state_dim, dtype=torch.float64), alphabet)
+    head, dim = model.rational_head, model.rational_head.state_dim
     if isinstance(model, RationalReadout):
         weight = model.readout.weight.detach().double().cpu()
-        return observed_head(model.rational_head, _by_state(weight - weight.mean(0), model.rational_head.state_dim))
-    head = observed_head(model.rational_head, torch.eye(model.rational_head.state_dim))
-    return replace(head, rows=_sensitivity(model, words)) if head.finite else head
+        return observed_head(head, _by_state(weight - weight.mean(0), dim), alphabet)
+    exact = observed_head(head, torch.eye(dim), alphabet)
+    return replace(exact, rows=_sensitivity(model, words, alphabet)) if exact.finite else exact
 
 
-def observed_head(head: RationalHead, rows: Tensor) -> ObservedHead:
+def observed_head(head: RationalHead, rows: Tensor, alphabet: TokenAlphabet | None = None) -> ObservedHead:
     """Return the head in float64, on the CPU; ``rows (K, D)`` are the linear maps through which its state is read."""
     exact = copy.deepcopy(head).double().cpu().requires_grad_(False)
     with torch.no_grad():
-        return ObservedHead(exact.transitions.table().detach(), exact.initial_state().detach(), rows.double().cpu())
+        table, start = exact.transitions.table().detach(), exact.initial_state().detach()
+    if alphabet is not None:
+        start = start if alphabet.begin is None else table[alphabet.begin] @ start
+        table = table[list(alphabet.letters)]
+    return ObservedHead(table, start, rows.double().cpu())
 
 
-def states_along(head: ObservedHead, contexts: Contexts, words: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the states ``(B, T + 1, D)`` and contexts ``(B, T + 1)`` before, within and after ``words (B, T)``."""
-    state = head.start.expand(len(words), -1)
-    states, context = [state], [torch.full((len(words),), contexts.first)]
-    for letter in words.T:
+def states_along(head: ObservedHead, contexts: Contexts, letters: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the states ``(B, T + 1, D)`` and contexts ``(B, T + 1)`` before, within and after ``letters (B, T)``."""
+    state = head.start.expand(len(letters), -1)
+    states, context = [state], [torch.full((len(letters),), contexts.first)]
+    for letter in letters.T:
         state = stepped(head.table, state, letter)
         states.append(state)
         context.append(contexts.after[letter])
@@ -130,14 +142,15 @@ def stepped(table: Tensor, states: Tensor, letters: Tensor) -> Tensor:
     return after
 
 
-def observable_coordinates(head: ObservedHead, contexts: Contexts, words: Tensor | None) -> Tensor:
+def observable_coordinates(head: ObservedHead, contexts: Contexts, words: Words | None) -> Tensor:
     """Return ``L (C, D, R)``: in context c two states are ``|(h − h')ᵀ L_c|`` apart; a typical state has size 1.
 
     Every step ahead counts, but none more than the present one: an unstable head would otherwise be judged by its
     remotest future alone.
     """
     words = words_or_random(words, len(head.table), _SIZED_WORDS, _SIZED_LENGTH)
-    states, context = (each.flatten(0, 1) for each in states_along(head, contexts, words))
+    reached = torch.cat([torch.ones(len(words), 1, dtype=torch.bool), words.inside], 1)
+    states, context = (each[reached] for each in states_along(head, contexts, words.letters))
     basis = _reachable(head)
     table, states, rows = basis.T @ head.table @ basis, states @ basis, head.rows @ basis
 
@@ -167,21 +180,23 @@ def _by_state(rows: Tensor, state_dim: int) -> Tensor:
     return torch.cat(rows.split(state_dim, -1))
 
 
-def _sensitivity(model: RationalTransductor, words: Tensor | None) -> Tensor:
+def _sensitivity(model: RationalTransductor, words: Words | None, alphabet: TokenAlphabet | None) -> Tensor:
     """Return rows ``(D', D)`` whose Gram matrix is the mean of ``JᵀJ``, J how all logits change with one state."""
     exact = copy.deepcopy(model).double().cpu().eval().requires_grad_(False)
-    words = words_or_random(words, exact.vocab_size, _PROBED_WORDS, _PROBED_LENGTH)
-    states = exact.rational_head(words).requires_grad_(True)
+    alphabet = alphabet or TokenAlphabet.all_tokens(exact.vocab_size)
+    words = words_or_random(words, len(alphabet.letters), _PROBED_WORDS, _PROBED_LENGTH)
+    tokens, counts = words.tokens(alphabet), words.positions(alphabet)
+    states = exact.rational_head(tokens).requires_grad_(True)
     generator = torch.Generator().manual_seed(0)
     with torch.enable_grad():
-        logits = logits_given_states(exact, words, states)
+        logits = logits_given_states(exact, tokens, states)
         if not logits.requires_grad:
             return torch.zeros(1, exact.rational_head.state_dim, dtype=torch.float64)
-        logits = logits - logits.mean(-1, keepdim=True)
+        logits = (logits - logits.mean(-1, keepdim=True)) * counts[..., None]
         # The expectation of (Jᵀv)(Jᵀv)ᵀ over random v is JᵀJ.
         probes = [torch.randn(logits.shape, generator=generator, dtype=logits.dtype) for _ in range(_PROBES)]
-        rows = [torch.autograd.grad((logits * probe).sum(), states, retain_graph=True)[0] for probe in probes]
-    each = _by_state(torch.cat(rows).flatten(0, 1), exact.rational_head.state_dim)
+        rows = [torch.autograd.grad((logits * probe).sum(), states, retain_graph=True)[0][counts] for probe in probes]
+    each = _by_state(torch.cat(rows), exact.rational_head.state_dim)
     if not each.isfinite().all():  # states overflow: a walk will say so
         return torch.eye(exact.rational_head.state_dim, dtype=torch.float64)
     values, vectors = torch.linalg.eigh(each.T @ each / len(each))

@@ -17,11 +17,12 @@ from torch import Tensor
 
 from transductor.automata.finite_automata import DFA
 from transductor.automata.moore import IGNORED, MooreMachine
+from transductor.automata.token_alphabet import TokenAlphabet
 from transductor.checks import check_positive
 from transductor.extraction.black_box import labelled
 from transductor.extraction.extracting import Extraction, NoMachineNearby, extract
 from transductor.extraction.observable_distance import Contexts, observable_coordinates, observed
-from transductor.extraction.probing import random_words, states_visited
+from transductor.extraction.probing import Sequences, Words, random_words, states_visited, words_of_tokens
 from transductor.heads import RationalHead
 from transductor.model import RationalReadout, RationalTransductor
 from transductor.portraits.values import Drawn, Drift, Leak, Portrait, Trajectory
@@ -37,9 +38,11 @@ Model = RationalReadout | RationalTransductor | RationalHead
 def portrait(
     model: Model,
     against: MooreMachine | DFA | None = None,
-    words: Tensor | None = None,
+    words: Sequences | None = None,
     *,
     letters: Sequence[str] | None = None,
+    alphabet: TokenAlphabet | None = None,
+    classes: Sequence[str] | None = None,
     length: int = 10_000,
     seed: int = 0,
 ) -> Portrait:
@@ -47,10 +50,12 @@ def portrait(
 
     Args:
         model: A readout, a transductor, or a bare head.
-        against: The machine it should be; token v is letter v.
-        words: ``(B, T)``, as for :func:`~transductor.extraction.extracting.extract`; random ones if not given.
+        against: The machine it should be; token v is letter v, or letter v of ``alphabet``.
+        words: As for :func:`~transductor.extraction.extracting.extract`; random ones if not given.
         letters: Names of the tokens; their numbers if not given.
-        length: How many letters drift is followed for, where no words are given.
+        alphabet: Instead of ``letters``: which tokens are letters, their names, and what comes before a word.
+        classes: Names of the labels 0, 1, …; their numbers if not given.
+        length: How many letters drift is followed for; where words are given, letters follow each other as in these.
         seed: Seed of the random words.
     """
     check_positive("length", length)
@@ -65,29 +70,36 @@ def portrait(
     names = [str(token) for token in range(tokens)] if letters is None else list(map(str, letters))
     if len(names) != tokens:
         raise ValueError(f"letters must be {tokens} names, one for each token; got {len(names)}")
+    if alphabet is None:
+        alphabet = TokenAlphabet(tuple(names), tuple(range(tokens)))
+    elif letters is not None:
+        raise ValueError("letters must be left out where an alphabet is given, which has the names")
     target = MooreMachine.from_dfa(against) if isinstance(against, DFA) else against
     if not isinstance(target, MooreMachine | None):
         raise TypeError(f"against must be a MooreMachine, a DFA or None; got {type(against).__name__}")
-    if target is not None and target.letters != tokens:
-        raise ValueError(f"against must have one letter for each of the {tokens} tokens; got {target.letters}")
-    target = None if target is None else target.minimised()
-    extraction, refusal = _extracted(model, words)  # checks the words too
+    count = len(alphabet.letters)
+    if target is not None and target.letters != count:
+        what = "letters" if alphabet.restricted else "tokens"
+        raise ValueError(f"against must have one letter for each of the {count} {what}; got {target.letters}")
+    target = None if target is None else target.minimised(empty_word=alphabet.shows_empty_word)
+    extraction, refusal = _extracted(model, words, alphabet)  # checks the words too
     has_labels = not isinstance(model, RationalHead)
     learned = None if extraction is None else _labelled(model, extraction, words)
     compared = learned is not None and target is not None and has_labels
     separating = None
     if learned is not None and target is not None and has_labels:
-        separating = learned.separating_word(target, skip_ignored=True)
-    measured = _Measurement(model, head, words, extraction, length, seed)
+        separating = alphabet.lifted(learned).separating_word(alphabet.lifted(target), skip_ignored=True)
+    given = None if words is None else words_of_tokens(words, alphabet)
+    measured = _Measurement(model, head, alphabet, given, extraction, length, seed)
     return Portrait(
-        title=_title(model, head),
-        letters=names,
+        title=_title(model, head, count),
+        letters=list(alphabet.letter_names),
         eigenvalues=measured.eigenvalues(),
         trajectory=measured.trajectory(target if learned is None else learned),
-        learned=None if learned is None else _drawn(learned, labels=has_labels),
+        learned=None if learned is None else _drawn(learned, classes, labels=has_labels),
         refusal=refusal,
-        target=None if target is None else _drawn(target, labels=True),
-        separating_word=None if separating is None else list(separating),
+        target=None if target is None else _drawn(target, classes, labels=True),
+        separating_word=None if separating is None else alphabet.in_letters(separating),
         compared=compared,
         drift=measured.drift(),
         leak=measured.leak(),
@@ -95,32 +107,37 @@ def portrait(
     )
 
 
-def _extracted(model: Model, words: Tensor | None) -> tuple[Extraction | None, str]:
+def _extracted(model: Model, words: Sequences | None, alphabet: TokenAlphabet) -> tuple[Extraction | None, str]:
     """Return the machine that the model is near to, or why there is none."""
     if not isinstance(model, RationalHead) and model.output_size == 1:
         return None, "the model has one real output: there are no labels, and a series need not be a finite machine"
     try:
-        return extract(model, words=words), ""
+        return extract(model, words=words, alphabet=alphabet), ""
     except NoMachineNearby as refusal:
         return None, str(refusal)
 
 
-def _labelled(model: Model, extraction: Extraction, words: Tensor | None) -> MooreMachine:
+def _labelled(model: Model, extraction: Extraction, words: Sequences | None) -> MooreMachine:
     """Return the extracted machine, with the model's labels where it has any."""
     if extraction.labelled or isinstance(model, RationalHead):
         return extraction.machine
     return labelled(model, extraction, words=words if words is not None and len(words) > 1 else None).machine
 
 
-def _drawn(machine: MooreMachine, *, labels: bool) -> Drawn:
+def _drawn(machine: MooreMachine, classes: Sequence[str] | None, *, labels: bool) -> Drawn:
+    """Return a machine for drawing; a state without a label that is never left is the sink, which is not shown."""
     shown = [None if label == IGNORED else label for label in machine.outputs.tolist()]
-    return Drawn(machine.transitions.tolist(), shown if labels else None, machine.start)
+    named = shown if classes is None else [None if label is None else classes[label] for label in shown]
+    table = machine.transitions.tolist()
+    stuck = [state for state, row in enumerate(table) if set(row) == {state} and shown[state] is None]
+    sink = stuck[0] if stuck and labels and machine.start not in stuck else None
+    return Drawn(table, named if labels else None, machine.start, sink)
 
 
-def _title(model: Model, head: RationalHead) -> str:
+def _title(model: Model, head: RationalHead, letters: int) -> str:
     kind = "head" if isinstance(model, RationalHead) else type(model).__name__
     family = type(head.transitions).__name__.removesuffix("Transitions")
-    shape = f"{_many(head.state_dim, 'dimension')}, {_many(head.transitions.vocab_size or 0, 'letter')}"
+    shape = f"{_many(head.state_dim, 'dimension')}, {_many(letters, 'letter')}"
     dtype = _precision(head)
     return f"{kind}: {family}{', looking back' if head.shows_previous else ''}, {shape}, {dtype}"
 
@@ -133,6 +150,10 @@ def _summary(extraction: Extraction) -> str:
     states = _many(extraction.machine.states, "state")
     if extraction.spread == 0:
         return f"{states}, exact: what is one state is one point"
+    if extraction.way == "questions":
+        return (
+            f"{states}, from the model's answers to words up to those given; {extraction.agreement:.1%} of labels stay"
+        )
     return f"{states}; what is one state is within {extraction.spread:.2g}, two are {extraction.separation:.2g} apart"
 
 
@@ -147,19 +168,20 @@ class _Measurement:
         self,
         model: Model,
         head: RationalHead,
-        words: Tensor | None,
+        alphabet: TokenAlphabet,
+        words: Words | None,
         extraction: Extraction | None,
         length: int,
         seed: int,
     ) -> None:
         self.head = copy.deepcopy(head).cpu().eval().requires_grad_(False)
-        self.exact = observed(model, words)
+        self.alphabet = alphabet
+        self.exact = observed(model, words, alphabet)
         if not self.exact.finite:
             raise ValueError("model must hold finite matrices; some have NaN or infinity")
         self.letters, self.extraction, self.length = len(self.exact.table), extraction, length
         self.contexts = Contexts.of(words, self.letters)
         self.metric = observable_coordinates(self.exact, self.contexts, words)  # (C, D, R)
-        self.task_words = None if words is None else words.long().cpu()
         self.generator = torch.Generator().manual_seed(seed)
 
     def eigenvalues(self) -> list[list[list[float]]]:
@@ -167,15 +189,25 @@ class _Measurement:
         return values
 
     def words(self, count: int, length: int) -> Tensor:
-        """Return rows ``(B, T)`` of the given words, or random ones."""
-        if self.task_words is not None:
-            return self.task_words[:count, :length]
-        return random_words(self.letters, count, length, self.generator)
+        """Return random words ``(B, T)`` whose letters follow each other as in the given words."""
+        if self.contexts.follows.all():
+            return random_words(self.letters, count, length, self.generator)
+        follows = self.contexts.follows.clone()
+        endless = torch.ones(self.letters, dtype=torch.bool)
+        while not torch.equal(endless, lasting := endless & (follows[:-1] & endless).any(1)):
+            endless = lasting
+        allowed = (follows & endless).double()
+        allowed[allowed.sum(1) == 0] = 1.0  # words end everywhere: nothing is known of longer ones
+        letter = torch.full((count,), self.letters)
+        drawn = [
+            letter := torch.multinomial(allowed[letter], 1, generator=self.generator).squeeze(1) for _ in range(length)
+        ]
+        return torch.stack(drawn, 1)
 
     def states(self, words: Tensor) -> Tensor:
         """Return the states ``(B, T, D)`` after every letter, as the head computes them, widened to float64."""
-        states: Tensor = self.head(words)[..., : self.head.state_dim].double()
-        return states
+        states: Tensor = self.head(Words.of_table(words).tokens(self.alphabet))[..., : self.head.state_dim].double()
+        return states[:, states.shape[1] - words.shape[1] :]
 
     def trajectory(self, machine: MooreMachine | None) -> Trajectory:
         word = self.words(1, _WALKED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,16 @@ class Drawn:
 
     Attributes:
         transitions: ``[state][letter]`` is the next state.
-        labels: The label of each state, None where it has none; None instead of a list where no state is labelled.
+        labels: The label of each state, or its name, None where it has none; None instead of a list where no state is
+            labelled.
         start: The state before the first letter.
+        sink: The state that stands for what never occurs, which is not drawn.
     """
 
     transitions: list[list[int]]
-    labels: list[int | None] | None
+    labels: Sequence[int | str | None] | None
     start: int = 0
+    sink: int | None = None
 
     @property
     def states(self) -> int:
@@ -118,7 +122,11 @@ class Portrait:
 
     def write(self, path: str | Path) -> Path:
         """Write as JSON, atomically."""
-        return write_atomically(path, (json.dumps(asdict(self), allow_nan=False) + "\n").encode())
+        plain = asdict(self)
+        for machine in (plain["learned"], plain["target"]):
+            if machine is not None and machine["sink"] is None:
+                del machine["sink"]
+        return write_atomically(path, (json.dumps(plain, allow_nan=False) + "\n").encode())
 
 
 def read_portrait(path: str | Path) -> Portrait:

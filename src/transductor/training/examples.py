@@ -21,12 +21,11 @@ import torch
 from torch import Tensor
 
 from transductor.automata.moore import IGNORED
+from transductor.automata.token_alphabet import END, RESERVED, START, UNKNOWN
 from transductor.checks import one_of
 from transductor.configuration import LATER, configuration
 from transductor.training.files import GOALS, SPLITS, DataError, FileFormat, Row, checked_label, guessed_goal, read_rows
 
-START, END, UNKNOWN = "<start>", "<end>", "<unknown>"
-RESERVED: Final = (START, END, UNKNOWN)
 PARTS: Final = ("training", "validation", "longest")
 
 
