@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,8 @@ def automaton_from(source: str, alphabet: Sequence[str] | None = None, **options
 
     Args:
         source: A path; ``regex:(ab)*``; ``mso:exists x. a(x)``; ``wmso:sum x. [a(x)]``; or a name of
-            :mod:`transductor.automata.library`.
+            :mod:`transductor.automata.library`.  Where some letter is longer than a character, an expression writes
+            letters between blanks: ``regex:(open close)* open?``.
         alphabet: The letters of an expression.  Logic needs them; a regular expression has those that it mentions.
         options: Passed to the reader of a file, such as ``weights=`` for AT&T text.
 
@@ -33,7 +36,8 @@ def automaton_from(source: str, alphabet: Sequence[str] | None = None, **options
     """
     kind, colon, text = source.partition(":")
     if colon and kind == "regex":
-        return from_dfa(regex(text, alphabet))
+        long = alphabet is not None and any(len(name) != 1 for name in alphabet)
+        return from_dfa(_regex_of_names(text, alphabet) if alphabet is not None and long else regex(text, alphabet))
     if colon and kind in ("mso", "wmso"):
         if not alphabet:
             raise ValueError(f"alphabet must be given with {kind}: a formula does not say which letters there are")
@@ -43,6 +47,25 @@ def automaton_from(source: str, alphabet: Sequence[str] | None = None, **options
     if kind in LIBRARY:
         return machine(source).automaton
     raise ValueError(f"source must be {SOURCES}; there is no file {source!r}")
+
+
+def _regex_of_names(text: str, alphabet: Sequence[str]) -> DFA:
+    """Return the automaton of an expression whose letters are names: each stands for a character that is in no text."""
+    stand_in = {name: chr(0xE000 + number) for number, name in enumerate(alphabet)}
+    # A name is read where no longer one is; {2,5} counts repeats; backslashes and blanks are no letters.
+    names = "|".join(
+        (r"(?<!\w)" if name[0].isalnum() else "") + re.escape(name) + (r"(?!\w)" if name[-1].isalnum() else "")
+        for name in sorted(filter(None, alphabet), key=len, reverse=True)
+    )
+    pattern = ""
+    for piece in re.finditer(rf"(?P<name>{names})|(?P<repeat>\{{\d*,?\d*\}})|(?P<blank>\s+)|(?P<other>\w+|.)", text):
+        if piece["other"] is not None and (piece["other"] == "\\" or piece["other"].isalnum()):
+            raise ValueError(
+                f"regex: {piece['other']!r} is none of the letters {', '.join(alphabet[:8])}"
+                f"{', …' if len(alphabet) > 8 else ''}, which are written between blanks"
+            )
+        pattern += stand_in[piece["name"]] if piece["name"] else "" if piece["blank"] else piece[0]
+    return replace(regex(pattern, list(stand_in.values())), alphabet=tuple(alphabet))
 
 
 def language_of(automaton: WeightedAutomaton) -> DFA:

@@ -9,37 +9,44 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from transductor.cli.models import model_folder
 from transductor.cli.options import (
     SOURCE_OR_TASK,
     Alphabet,
     Length,
+    Output,
     SavedModel,
     TaskName,
     Weights,
     Words,
-    automaton_or_machine,
-    letter_names,
-    words_of,
+    chosen_output,
 )
+from transductor.cli.own_words import Accept, OwnWords, own_automaton, own_words, words_of, words_of_data
 from transductor.cli.terminal import print_written, refusals
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from transductor.automata import MooreMachine
 
 MostStates = Annotated[int, typer.Option("--max-states", min=1, help="A machine with more states is not looked for.")]
+_WAYS = {
+    "walk": "a walk through the states of its head",
+    "reduced walk": "a walk through the states of its head, without the dimensions that are hardly used",
+    "questions": "its answers (L*), with counterexamples from the words; nothing is known of longer words",
+}
 
 
 def extract(
     model: SavedModel,
     output: Annotated[
-        Path, typer.Argument(help="File for the automaton, whose values are the labels.", show_default=False)
-    ],
+        Path | None, typer.Argument(help="File for the automaton, whose values are the labels.", show_default=False)
+    ] = None,
+    output_option: Output = None,
     words: Words = None,
     task: TaskName = None,
     length: Length = 50,
-    label: Annotated[int | None, typer.Option(help="Write the language of the words with this label instead.")] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Write the language of the words of this class, or with this label, instead.")
+    ] = None,
     ask: Annotated[bool, typer.Option("--ask", help="Any model, by its answers alone: L*. Proves nothing.")] = False,
     max_states: MostStates = 2000,
 ) -> None:
@@ -49,49 +56,62 @@ def extract(
     from transductor.model import load
 
     with refusals(TypeError, IndexError):
+        file = chosen_output(output, output_option)
         allowed = [suffix for suffix, format in SUFFIXES.items() if format != "openfst"]  # OpenFst holds only costs
-        if output.suffix.lower() not in allowed:
-            raise ValueError(f"output must end in one of {', '.join(allowed)}; got {str(output)!r}")
-        loaded = load(model)
+        if file.suffix.lower() not in allowed:
+            raise ValueError(f"output must end in one of {', '.join(allowed)}; got {str(file)!r}")
+        folder = model_folder(model)
+        loaded = load(folder)
+        own = own_words(folder, loaded)
         if ask:
-            machine = _machine_by_answers(loaded)
+            machine = _machine_by_answers(loaded, own)
         else:
-            machine = _machine_by_states(loaded, words_of(words, task, length), max_states)
-        names: list[Any] = letter_names(model, machine.letters)
-        if SUFFIXES[output.suffix.lower()] == "att" and names == [*map(str, range(len(names)))]:
+            machine = _machine_by_states(loaded, own, _known_words(words, task, length, own), max_states)
+        names: list[Any] = [*own.alphabet.letter_names]
+        if SUFFIXES[file.suffix.lower()] == "att" and names == [*map(str, range(len(names)))]:
             names = list(range(1, len(names) + 1))
             typer.echo(
                 "AT&T text keeps the number 0 for ε: token t is the letter t + 1; read it with --weights rational, and "
                 f"certify against it with --letters '{' '.join(map(str, names))}'"
             )
         if label is None:
-            written = write(series_of_labels(machine, names), output)
+            if own.classes is not None:
+                typer.echo("values       " + ", ".join(f"{number}: {name}" for number, name in enumerate(own.classes)))
+            written = write(series_of_labels(machine, names), file)
         else:
-            if label not in machine.outputs:
+            chosen = own.class_named("--label", label)
+            if chosen not in machine.outputs:
                 raise ValueError(f"--label must be one of {sorted(set(machine.outputs.tolist()))}; got {label}")
-            written = write(replace(machine.recognising(label), alphabet=tuple(names)), output)
+            written = write(replace(machine.recognising(chosen), alphabet=tuple(names)), file)
     print_written(written)
 
 
-def _machine_by_states(model: Any, words: Tensor | None, max_states: int) -> MooreMachine:
+def _known_words(words: Path | None, task: str | None, length: int, own: OwnWords) -> dict[str, Any]:
+    """Return the words that a machine is looked for with: those given, or else those that the model was trained on."""
+    given = words_of(words, task, length, own)
+    return {"words": given, "examples": words_of_data(own) if given is None else None}
+
+
+def _machine_by_states(model: Any, own: OwnWords, words: dict[str, Any], max_states: int) -> MooreMachine:
     """Extract a machine from the states of a head, and print what was measured."""
     from transductor.extraction import extract as extracted
     from transductor.extraction import labelled
     from transductor.heads import RationalHead
 
-    extraction = extracted(model, words=words, max_states=max_states)
+    extraction = extracted(model, **words, alphabet=own.alphabet, max_states=max_states)
     machine, sink = extraction.machine, extraction.sink
     typer.echo(
         f"{machine.states} states, {machine.letters} letters"
         + ("" if sink is None else f"; state {sink} stands for everything the words never showed")
     )
+    typer.echo(f"known from   {_WAYS[extraction.way]}")
     typer.echo(f"spread       {extraction.spread:.3g}  (a typical state is 1)")
     typer.echo(f"separation   {extraction.separation:.3g}  ({extraction.ratio:.3g} times the spread)")
     typer.echo(f"agreement    {extraction.agreement:.2%} of the labels stay when representatives stand for states")
     if isinstance(model, RationalHead):
         typer.echo("a head has no labels: the values written are the numbers of the states")
     elif not extraction.labelled:
-        answers = labelled(model, extraction, words=words)
+        answers = labelled(model, extraction, words=words["words"] or words["examples"])
         machine = answers.machine
         typer.echo(
             f"labels       those the model gives: {machine.states} states with their labels; "
@@ -100,14 +120,14 @@ def _machine_by_states(model: Any, words: Tensor | None, max_states: int) -> Moo
     return machine
 
 
-def _machine_by_answers(model: Any) -> MooreMachine:
+def _machine_by_answers(model: Any, own: OwnWords) -> MooreMachine:
     """Learn a machine from the answers of a model alone, and print how well it fits."""
     from transductor.extraction import extract_from_labels
     from transductor.model import SequenceModel
 
     if not isinstance(model, SequenceModel):
         raise TypeError(f"--ask needs a model that answers; got {type(model).__name__}")
-    answers = extract_from_labels(model, model.vocab_size)
+    answers = extract_from_labels(model, own.alphabet)
     machine = answers.machine
     typer.echo(f"{machine.states} states, {machine.letters} letters; {answers.queries:,} words were asked for")
     typer.echo(
@@ -119,29 +139,39 @@ def _machine_by_answers(model: Any) -> MooreMachine:
 
 def harden(
     model: SavedModel,
-    output: Annotated[Path, typer.Argument(help="Folder for the hardened model.", show_default=False)],
+    output: Annotated[Path | None, typer.Argument(help="Folder for the hardened model.", show_default=False)] = None,
+    output_option: Output = None,
     words: Words = None,
     task: TaskName = None,
     length: Length = 50,
     max_states: MostStates = 2000,
 ) -> None:
-    """Make a trained model exact: its head becomes the machine it is near to; refused where none is."""
+    """Make a trained model exact: its head becomes the machine it is near to; refused where none is.
+
+    Of a model that was trained from a file, <start> is read first as before; <end>, <unknown> and any further <start>
+    leave the state as it is.
+    """
     from transductor.extraction import harden as hardened
     from transductor.model import letters_of, load, save
 
     with refusals(TypeError, IndexError):
-        if output.resolve() == model.resolve():
+        target, folder = chosen_output(output, output_option), model_folder(model)
+        if target.resolve() == folder.resolve():
             raise ValueError("output must be another folder than the model's, which would be lost")
-        hardening = hardened(load(model), words=words_of(words, task, length), max_states=max_states)
-        save(hardening.model, output, letters=letters_of(model))
-        if (model / "data.json").exists():  # which words the tokens stand for
-            shutil.copy(model / "data.json", output / "data.json")
+        loaded = load(folder)
+        own = own_words(folder, loaded)
+        known = _known_words(words, task, length, own)
+        hardening = hardened(loaded, **known, alphabet=own.alphabet, max_states=max_states)
+        save(hardening.model, target, letters=letters_of(folder))
+        if (folder / "data.json").exists():  # which words the tokens stand for
+            shutil.copy(folder / "data.json", target / "data.json")
     extraction = hardening.extraction
     typer.echo(
         f"{extraction.machine.states} states {extraction.separation:.3g} apart, spread {extraction.spread:.3g}; "
         f"{hardening.agreement:.2%} of the labels of held-out words up to length 64 are the same"
     )
-    print_written(output)
+    typer.echo(f"known from {_WAYS[extraction.way]}")
+    print_written(target)
 
 
 def look(
@@ -151,7 +181,9 @@ def look(
     words: Words = None,
     task: TaskName = None,
     length: Length = 50,
+    drift: Annotated[int, typer.Option(min=1, help="How many letters drift is followed for.")] = 10_000,
     data: Annotated[Path | None, typer.Option(help="Write the numbers of the figure here, as JSON.")] = None,
+    accept: Accept = None,
     alphabet: Alphabet = None,
     weights: Weights = None,
 ) -> None:
@@ -161,16 +193,19 @@ def look(
     from transductor.report import portrait_figure
 
     with refusals(TypeError, IndexError):
-        loaded = load(model)
-        target: Any = None if against is None else automaton_or_machine(against, alphabet, weights, "labels")[0]
-        head = getattr(loaded, "rational_head", loaded)
-        tokens = getattr(getattr(head, "transitions", None), "vocab_size", None)
-        names = None if tokens is None else letter_names(model, tokens)
-        drawn = portrait(loaded, target, words_of(words, task, length), letters=names)
+        folder = model_folder(model)
+        loaded = load(folder)
+        own = own_words(folder, loaded)
+        target: Any = None
+        if against is not None:
+            target = own_automaton(against, own, alphabet, weights, "labels", accept)
+        known = _known_words(words, task, length, own)
+        drawn = portrait(loaded, target, **known, alphabet=own.alphabet, classes=own.classes, length=drift)
         written = [portrait_figure(drawn, output)] + ([] if data is None else [drawn.write(data)])
     typer.echo(drawn.title)
     typer.echo(drawn.summary or drawn.refusal)
     if drawn.compared:
         word = drawn.separating_word
-        typer.echo("the learned machine is the target" if word is None else f"other than the target after {word}")
+        spelled = "ε" if word == [] else " ".join(drawn.letters[letter] for letter in word or ())
+        typer.echo("the learned machine is the target" if word is None else f"other than the target after {spelled}")
     print_written(*written)

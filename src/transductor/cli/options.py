@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,8 +11,6 @@ import typer
 from transductor.cli.terminal import refusal
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from transductor.automata import DFA, MooreMachine, WeightedAutomaton
 
 Alphabet = Annotated[
@@ -34,13 +31,16 @@ _AS = "labels (a finite machine), series (the value of a word), or auto: labels 
 As = Annotated[str, typer.Option("--as", help=_AS)]
 Words = Annotated[
     Path | None,
-    typer.Option(help="What the model was trained for: token numbers, a sequence per line, equally long."),
+    typer.Option(
+        help="What the model was trained for, spelled as in its data: a sequence per line, .jsonl or .csv. Letters are "
+        "taken to follow each other as they do here."
+    ),
 ]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="The same as OUTPUT, which can then be left out.")]
 TaskName = Annotated[
     str | None, typer.Option("--task", help="Instead of --words: sequences of a task, such as arithmetic:5.")
 ]
 Length = Annotated[int, typer.Option(min=1, help="Length of a task's sequences.")]
-_SEQUENCES_OF_A_TASK = 4096
 _MOST_PRINTED = 40
 
 
@@ -70,16 +70,23 @@ def check_torch_device(device: str) -> str:
 TorchDevice = Annotated[str, typer.Option("--device", help="cpu, cuda, …", callback=check_torch_device)]
 
 
-def automaton_of(source: str, alphabet: str | None, weights: str | None) -> WeightedAutomaton:
+def chosen_output(argument: Path | None, option: Path | None) -> Path:
+    """Return where to write: as an argument or as ``--output``, once."""
+    if (argument is None) == (option is None):
+        raise ValueError("OUTPUT must be given once: as an argument, or as --output (-o)")
+    return argument or option or Path()
+
+
+def automaton_of(source: str, alphabet: str | Sequence[str] | None, weights: str | None) -> WeightedAutomaton:
     """Return the automaton that a source names."""
     from transductor.automata.sources import automaton_from
 
-    letters = None if alphabet is None else split_letters(alphabet)
+    letters = split_letters(alphabet) if isinstance(alphabet, str) else alphabet
     return automaton_from(source, letters, **({} if weights is None else {"weights": weights}))
 
 
 def automaton_or_machine(
-    source: str, alphabet: str | None, weights: str | None, kind: str
+    source: str, alphabet: str | Sequence[str] | None, weights: str | None, kind: str
 ) -> tuple[DFA | MooreMachine | WeightedAutomaton, Sequence[Any]]:
     """Return the automaton, or the finite machine with labels, that a source or task names, and its letters."""
     from transductor.automata import labels_of_series
@@ -102,67 +109,9 @@ def automaton_or_machine(
     return (series if labelled is None else labelled), series.alphabet
 
 
-def words_of(path: Path | None, task: str | None, length: int) -> Tensor | None:
-    """Return the words of a file or of a task, one per row; None without either."""
-    import torch
-
-    from transductor.tasks import task_named
-
-    if path is not None and task is not None:
-        raise ValueError("one of --words and --task is enough")
-    if task is not None:
-        return task_named(task).sample(_SEQUENCES_OF_A_TASK, length, torch.Generator().manual_seed(0))
-    if path is None:
-        return None
-    rows: list[list[int]] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            row = [int(token) for token in line.split()]
-        except ValueError:
-            raise ValueError(f"{path}, line {number}: tokens must be whole numbers; got {line[:40]!r}") from None
-        if not row or (rows and len(row) != len(rows[0])):
-            wanted = f"{len(rows[0])} tokens, as line 1 has" if rows else "at least one token"
-            raise ValueError(f"{path}, line {number}: there must be {wanted}; got {len(row)}")
-        rows.append(row)
-    if not rows:
-        raise ValueError(f"{path} has no sequences")
-    return torch.tensor(rows)
-
-
 def split_letters(text: str) -> list[str]:
     """Return letters written together, or with blanks between them."""
     return text.split() if " " in text else list(text)
-
-
-def letter_names(folder: Path, count: int) -> list[str]:
-    """Return the names that the checkpoint or the training data gave the tokens; their numbers where there are none."""
-    from transductor.model import letters_of
-
-    names: Any = letters_of(folder)
-    origin = folder / "config.json"
-    if names is None and (folder / "data.json").exists():
-        origin = folder / "data.json"
-        try:
-            names = json.loads(origin.read_text(encoding="utf-8"))["vocabulary"]["tokens"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{origin} does not describe data: {error}") from None
-    if names is None:
-        return [str(token) for token in range(count)]
-    if not isinstance(names, list | tuple) or len(names) != count:
-        raise ValueError(f"{origin} does not describe data of {count} tokens")
-    return list(map(str, names))
-
-
-def token_names(folder: Path | None, letters: str | None, model: Any) -> list[str]:
-    """Return the names of a model's tokens: those it was saved with, or those that ``--letters`` gives."""
-    head = getattr(model, "rational_head", model)
-    count = getattr(getattr(head, "transitions", model), "vocab_size", None) or 0
-    saved = [str(token) for token in range(count)] if folder is None else letter_names(folder, count)
-    if letters is None:
-        return saved
-    if saved != [str(token) for token in range(count)]:
-        raise ValueError(f"--letters is for models without names; this one has {abridged(saved, ', ')}")
-    return split_letters(letters)
 
 
 def abridged(parts: Sequence[str], between: str) -> str:

@@ -69,7 +69,8 @@ class Extraction:
             states grow.
         sink: The state that stands for everything that does not occur in ``words``, if there is one.
         agreement: The share of positions of short words, where the model is decided, whose label stays when every state
-            is replaced by its representative; for a bare head, whose nearest representative is the right one.
+            is replaced by its representative, the mean over all labels; for a bare head, the share of positions whose
+            nearest representative is the right one.
         words_seen: How many words were given.
         alphabet: Which tokens are the letters of ``machine``, and what comes before a word.  Where a token does, the
             label of the machine's start is the empty word's.
@@ -100,6 +101,7 @@ def extract(
     model: RationalReadout | RationalTransductor | RationalHead,
     *,
     words: Sequences | None = None,
+    examples: Sequences | None = None,
     alphabet: TokenAlphabet | None = None,
     max_states: int = 2000,
     tolerances: Sequence[float] = TOLERANCES,
@@ -109,14 +111,16 @@ def extract(
     The surest way comes first.  The head's states are explored breadth-first, taking near ones for one, with several
     radii.  Of the walks that end with states clearly farther apart than those taken for one, and that keep the model's
     labels, the one with the fewest states is the machine.  If there is none, the same is tried after dimensions that
-    words hardly reach, or that are hardly read, were taken away.  If there is still none and words are given, the
-    model is asked (L*), with counterexamples from these words and on no longer ones.
+    words hardly reach, or that are hardly read, were taken away.  If there is still none, and words or examples are
+    given, the model is asked (L*), with counterexamples from these and on no longer ones.
 
     Args:
         model: A readout, a complete transductor, or a bare head, all of whose state counts.
         words: Tokens ``(B, T)``, or sequences of unequal length: a letter may follow another, or begin, where it does
             in these; everything else leads to a sink without a label.  Give words where the head has learned only some
             (expressions, say).
+        examples: Likewise, but any letter may follow any: words that the model is judged by and asked about.  Give the
+            training data where all words may occur; random words hardly ever belong to a sparse language.
         alphabet: Which tokens are letters and which one begins a word; all tokens are letters if not given.  The
             machine is one over these letters, and other tokens are never read.
         max_states: A walk that needs more is given up.
@@ -141,26 +145,27 @@ def extract(
     if model.output_size < 2:
         raise ValueError("model must have at least two outputs, one per label; it has one")
     alphabet, given = _checked(model.rational_head, words, alphabet, max_states, tolerances)
-    head = observed(model, given, alphabet)
+    shown = given if examples is None else words_of_tokens(examples, alphabet)
+    head = observed(model, shown, alphabet)
     search = Search(head, given, max_states, tolerances)
     if search.blind:
-        raise NoMachineNearby(_refusal(search.notes, [], words_given=given is not None))
-    judge = LabelJudge(model, given, alphabet)
+        raise NoMachineNearby(_refusal(search.notes, [], words_given=shown is not None))
+    judge = LabelJudge(model, shown, alphabet)
     candidates, extraction = _walked(search, judge)
     if extraction is None:
-        for smaller in truncated(head, given):
+        for smaller in truncated(head, shown):
             most = min(max_states, _MOST_AFTER_TRUNCATION)
             extraction = _walked(Search(smaller.head, given, most, tolerances), judge, smaller.back)[1]
             if extraction is not None:
                 break
     if extraction is not None:
         return _labelled(replace(extraction, alphabet=alphabet), model)
-    if given is not None:
-        answers = asked(model, head, given, alphabet, max_states)
+    if shown is not None:
+        answers = asked(model, head, shown, alphabet, max_states)
         if answers.agreement >= MIN_ANSWERED and answers.supported:
-            return _from_answers(answers, alphabet, judge, given)
+            return _from_answers(answers, alphabet, judge, shown)
         search.notes.append(answers.refusal(MIN_ANSWERED))
-    raise NoMachineNearby(_refusal(search.notes, candidates, words_given=given is not None))
+    raise NoMachineNearby(_refusal(search.notes, candidates, words_given=shown is not None))
 
 
 def extract_head(

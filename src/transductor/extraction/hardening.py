@@ -53,6 +53,7 @@ def harden(
     model: ModelT,
     *,
     words: Sequences | None = None,
+    examples: Sequences | None = None,
     alphabet: TokenAlphabet | None = None,
     max_states: int = 2000,
     tolerances: Sequence[float] = TOLERANCES,
@@ -70,6 +71,7 @@ def harden(
     Args:
         model: A readout or a complete transductor.
         words: What the model was trained for, if not all words; see :func:`extract`.
+        examples: Words that the model is judged by, if any letter may follow any; see :func:`extract`.
         alphabet: Which tokens are letters, if not all; see :func:`extract`.
         max_states: A machine with more is not looked for.
         tolerances: Radii within which states may be taken for one.
@@ -82,7 +84,14 @@ def harden(
     if not isinstance(model, (RationalReadout, RationalTransductor)):
         raise TypeError(f"model must be a RationalReadout or a RationalTransductor; got {type(model).__name__}")
     if extraction is None:
-        extraction = extract(model, words=words, alphabet=alphabet, max_states=max_states, tolerances=tolerances)
+        extraction = extract(
+            model,
+            words=words,
+            examples=examples,
+            alphabet=alphabet,
+            max_states=max_states,
+            tolerances=tolerances,
+        )
     elif alphabet is not None and alphabet != extraction.alphabet:
         raise ValueError("alphabet must be that of the extraction; leave it out where an extraction is given")
     head, states = model.rational_head, extraction.representatives
@@ -106,7 +115,8 @@ def harden(
         assert hard.injection.projections is not None  # a head that is not read was refused
         hard.injection.projections = _refitted(hard.injection.projections, states)
     hard.eval()
-    held_out = _held_out(None if words is None else words_of_tokens(words, known), len(known.letters))
+    shown = words if examples is None else examples
+    held_out = _held_out(None if shown is None else words_of_tokens(shown, known), len(known.letters))
     return Hardened(hard, extraction, _agreement(model, hard, held_out, known))
 
 

@@ -25,6 +25,7 @@ JUDGED_WORDS, JUDGED_LENGTH = 256, 64
 # A label counts where it is ahead of the next by this share of the usual height of a label over the mean logit: where a
 # model was taught nothing its logits are close to one another, and their order means nothing.
 _DECIDED = 0.1
+_COMMON = 3  # a label that is said less often is not judged
 _AT_ONCE = 1 << 16  # positions that a model is asked about together
 
 # Tokens (B, T), or sequences of tokens of unequal length.
@@ -200,7 +201,10 @@ class LabelJudge:
 
     @torch.no_grad()
     def agreement(self, machine: MooreMachine, states: Tensor) -> float:
-        """Return the share of decided positions whose label stays; 0 where no position is decided.
+        """Return the share of decided positions whose label stays, the mean over all labels; 0 where none is decided.
+
+        Every label counts the same: of a language that few words belong to, a machine that accepts none would keep
+        nearly all positions.
 
         Args:
             machine: A machine over the letters.
@@ -213,5 +217,9 @@ class LabelJudge:
                 first = self.model.rational_head.initial_state().to(states)
             shown = torch.cat([shown, torch.cat([first.expand(len(shown), 1, -1), shown[:, :-1]], 1)], -1)
         logits = logits_given_states(self.model, self.tokens, shown)
-        stays = (logits.argmax(-1) == self.labels)[self.decided]
-        return float(stays.double().mean()) if len(stays) else 0.0
+        stays, labels = (logits.argmax(-1) == self.labels)[self.decided].double(), self.labels[self.decided]
+        counts = torch.bincount(labels)
+        kept = torch.zeros(len(counts), dtype=torch.float64).index_add_(0, labels, stays)
+        # One or two positions may be where a model that is nearly right is wrong.
+        common = counts >= min(_COMMON, int(counts.max())) if len(counts) else counts > 0
+        return float((kept[common] / counts[common]).mean()) if len(labels) else 0.0

@@ -40,6 +40,7 @@ def portrait(
     against: MooreMachine | DFA | None = None,
     words: Sequences | None = None,
     *,
+    examples: Sequences | None = None,
     letters: Sequence[str] | None = None,
     alphabet: TokenAlphabet | None = None,
     classes: Sequence[str] | None = None,
@@ -52,6 +53,7 @@ def portrait(
         model: A readout, a transductor, or a bare head.
         against: The machine it should be; token v is letter v, or letter v of ``alphabet``.
         words: As for :func:`~transductor.extraction.extracting.extract`; random ones if not given.
+        examples: Likewise, if any letter may follow any.
         letters: Names of the tokens; their numbers if not given.
         alphabet: Instead of ``letters``: which tokens are letters, their names, and what comes before a word.
         classes: Names of the labels 0, 1, …; their numbers if not given.
@@ -82,9 +84,9 @@ def portrait(
         what = "letters" if alphabet.restricted else "tokens"
         raise ValueError(f"against must have one letter for each of the {count} {what}; got {target.letters}")
     target = None if target is None else target.minimised(empty_word=alphabet.shows_empty_word)
-    extraction, refusal = _extracted(model, words, alphabet)  # checks the words too
+    extraction, refusal = _extracted(model, words, examples, alphabet)  # checks the words too
     has_labels = not isinstance(model, RationalHead)
-    learned = None if extraction is None else _labelled(model, extraction, words)
+    learned = None if extraction is None else _labelled(model, extraction, words if examples is None else examples)
     compared = learned is not None and target is not None and has_labels
     separating = None
     if learned is not None and target is not None and has_labels:
@@ -107,12 +109,16 @@ def portrait(
     )
 
 
-def _extracted(model: Model, words: Sequences | None, alphabet: TokenAlphabet) -> tuple[Extraction | None, str]:
+def _extracted(
+    model: Model, words: Sequences | None, examples: Sequences | None, alphabet: TokenAlphabet
+) -> tuple[Extraction | None, str]:
     """Return the machine that the model is near to, or why there is none."""
     if not isinstance(model, RationalHead) and model.output_size == 1:
         return None, "the model has one real output: there are no labels, and a series need not be a finite machine"
     try:
-        return extract(model, words=words, alphabet=alphabet), ""
+        if isinstance(model, RationalHead):
+            return extract(model, words=words, alphabet=alphabet), ""
+        return extract(model, words=words, examples=examples, alphabet=alphabet), ""
     except NoMachineNearby as refusal:
         return None, str(refusal)
 
@@ -127,7 +133,8 @@ def _labelled(model: Model, extraction: Extraction, words: Sequences | None) -> 
 def _drawn(machine: MooreMachine, classes: Sequence[str] | None, *, labels: bool) -> Drawn:
     """Return a machine for drawing; a state without a label that is never left is the sink, which is not shown."""
     shown = [None if label == IGNORED else label for label in machine.outputs.tolist()]
-    named = shown if classes is None else [None if label is None else classes[label] for label in shown]
+    names = dict(enumerate(classes or ()))  # a target may have labels that the model has not
+    named = [None if label is None else names.get(label, label) for label in shown]
     table = machine.transitions.tolist()
     stuck = [state for state, row in enumerate(table) if set(row) == {state} and shown[state] is None]
     sink = stuck[0] if stuck and labels and machine.start not in stuck else None
