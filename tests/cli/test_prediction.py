@@ -68,7 +68,7 @@ def expected(model, words, goal):
 @pytest.mark.parametrize("name", ["readout", "none", "window", "full", "lstm"])
 def test_short_and_long_lines_are_answered_as_by_the_model(run, name, goal):
     model, folder = run(name, goal)
-    lines = [["a", "b"], [], ["a"] * 3, ["a", "b", "b"] * 700, ["b"]]
+    lines = [["a", "b"], [], ["a"] * 3, ["a", "b", "b"] * 1500, ["b"]]
     result = invoke("predict", folder, "--batch-size", 2, given="\n".join(map(" ".join, lines)))
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [expected(model, words, goal) for words in lines]
@@ -97,6 +97,42 @@ def test_two_million_tokens_and_full_attention(run):
     result = invoke("predict", folder, given="a " * 2000)
     assert result.exit_code == 2
     assert "1500" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["window", "full"])
+def test_long_sequences_are_judged_in_pieces(run, tmp_path, name):
+    _, folder = run(name, "tagging")
+    lines = [["a", "b", "b"] * 1500, ["b"]]
+    (tmp_path / "x.txt").write_text("\n".join(map(" ".join, lines)))
+    answers = invoke("predict", folder, given=(tmp_path / "x.txt").read_text()).stdout
+    (tmp_path / "y.txt").write_text(answers.replace("New York", "Rome"))
+    judged = invoke("evaluate", folder, "--data", tmp_path / "x.txt", "--labels", tmp_path / "y.txt").stdout
+    right = answers.replace("New York", "wrong").split()
+    share = sum(each != "wrong" for each in right) / len(right)
+    assert judged.startswith(f"{share:.2%} of 4,501 labels right")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("no"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 16 bytes."),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    ],
+)
+def test_too_little_memory_is_said_in_one_line(run, monkeypatch, error):
+    _, folder = run()
+
+    def refuse(*_, **__):
+        raise error
+
+    monkeypatch.setattr(RationalReadout, "forward", refuse)
+    result = invoke("predict", folder, given="a\n")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: there is not enough memory")
+    assert result.stderr.count("\n") == 1
+    monkeypatch.setattr(RationalReadout, "forward", lambda *_, **__: 1 / 0)
+    assert isinstance(invoke("predict", folder, given="a\n").exception, ZeroDivisionError)  # a mistake of ours
 
 
 def test_unknown_words_are_named_once_and_counted(run):

@@ -22,11 +22,8 @@ if TYPE_CHECKING:
     from transductor.training import FileData
 
 _CHUNK: Final = 1 << 16  # bytes read at once, if so many are there
-_SHORT: Final = 1024  # lines up to here are padded to a batch; longer ones are streamed in pieces
-_PIECE: Final = 1 << 14  # tokens of one piece where the state does not grow
-_MOST_WITH_FULL_ATTENTION: Final = 1 << 16  # about a minute and a few hundred MiB; both grow with the square
 _MOST_NAMED: Final = 20  # unknown words that are named one by one
-_SHOWN_FROM: Final = 1 << 18  # tokens of a line whose progress is shown
+_SHOWN_FROM: Final = 1 << 14  # tokens of a line whose progress is shown
 
 
 def predict(
@@ -40,12 +37,14 @@ def predict(
 
     Every line is answered as soon as it is complete.  Words that did not occur in training are named on standard error.
     """
+    from transductor.training.evaluation import longest_at_once
+
     with refusals(), interruptions(lambda: "interrupted"):
         net, data = trained_model(model, device)
         words = _Words(data, strict)
         with nullcontext(sys.stdout) if output is None else open(output, "w", encoding="utf-8") as answers:
             for lines in _lines_as_they_come(sys.stdin.buffer):
-                for batch in _batches(words, lines, batch_size):
+                for batch in _batches(words, lines, batch_size, longest_at_once(net)):
                     _answer(net, data, batch, answers)
                     answers.flush()
         words.summarise()
@@ -113,8 +112,10 @@ class _Words:
             )
 
 
-def _batches(words: _Words, lines: Sequence[bytes], batch_size: int) -> Iterator[Sequence[tuple[int, Tensor]]]:
-    """Cut lines into batches, in their order; a long line is a batch of its own."""
+def _batches(
+    words: _Words, lines: Sequence[bytes], batch_size: int, longest: int
+) -> Iterator[Sequence[tuple[int, Tensor]]]:
+    """Cut lines into batches, in their order; a line that is too long for a batch is one of its own."""
     batch: list[tuple[int, Tensor]] = []
     for line in lines:
         try:
@@ -123,7 +124,7 @@ def _batches(words: _Words, lines: Sequence[bytes], batch_size: int) -> Iterator
             if batch:  # what came before a line that is refused is answered
                 yield batch
             raise
-        if batch and (len(batch) == batch_size or max(len(row[1]), len(batch[0][1])) > _SHORT):
+        if batch and (len(batch) == batch_size or max(len(row[1]), len(batch[0][1])) > longest):
             yield batch
             batch = []
         batch.append(row)
@@ -134,9 +135,11 @@ def _batches(words: _Words, lines: Sequence[bytes], batch_size: int) -> Iterator
 def _answer(net: SequenceModel[Any], data: FileData, batch: Sequence[tuple[int, Tensor]], answers: IO[str]) -> None:
     import torch
 
+    from transductor.training.evaluation import longest_at_once
+
     device = next(net.parameters()).device
     rows = [row for _, row in batch]
-    if len(rows) == 1 and len(rows[0]) > _SHORT:
+    if len(rows[0]) > longest_at_once(net):
         _answer_long(net, data, *batch[0], answers)
         return
     tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
@@ -150,43 +153,22 @@ def _answer(net: SequenceModel[Any], data: FileData, batch: Sequence[tuple[int, 
 
 def _answer_long(net: SequenceModel[Any], data: FileData, line: int, row: Tensor, answers: IO[str]) -> None:
     """Answer one long line in pieces, with the model's state between them."""
-    import torch
+    from transductor.training.evaluation import streamed_logits
 
-    device, total = next(net.parameters()).device, len(row)
-    full = _has_full_attention(net)
-    if full and total > _MOST_WITH_FULL_ATTENTION:
-        raise ValueError(_too_long(net, line, total))
-    size = _SHORT if full else _PIECE
-    columns, shown = ("line {task.fields[line]}", "bar", "count", "remaining"), total >= _SHOWN_FROM
+    columns, shown = ("line {task.fields[line]}", "bar", "count", "remaining"), len(row) >= _SHOWN_FROM
     on_errors = console(stderr=True)
     bars = progress(*columns, console=on_errors, transient=True, disable=not (shown and on_errors.is_terminal))
-    with torch.no_grad(), bars:
-        bar = bars.add_task("", total=total, line=line)
-        state = net.start(1)
-        for begin in range(0, total, size):
-            logits, state = net.advance(row[None, begin : begin + size].to(device), state)
-            if data.goal == "tagging":
-                piece = logits[0, int(begin == 0) :]
-                answers.write((" " if begin else "") + _names(piece.cpu(), data))
-            bars.update(bar, completed=begin + size)
-    answers.write(("" if data.goal == "tagging" else _names(logits[0, -1:].cpu(), data)) + "\n")
-
-
-def _has_full_attention(net: SequenceModel[Any]) -> bool:
-    from transductor.model import FullAttention
-
-    backbone = getattr(net, "backbone", None)
-    return backbone is not None and isinstance(backbone.config.attention, FullAttention)
-
-
-def _too_long(net: Any, line: int, total: int) -> str:
-    config = net.backbone.config
-    gibibytes = 2 * config.layers * total * config.width * 4 / 2**30
-    return (
-        f"line {line}: {total - 1:,} tokens are too many for a model with full attention, which reads at most "
-        f"{_MOST_WITH_FULL_ATTENTION - 1:,} here: its keys and values would take {gibibytes:.1f} GiB, and the time "
-        "grows with the square of the length; a model trained with --attention none, or a window, reads any length"
-    )
+    with bars:
+        bar, read = bars.add_task("", total=len(row), line=line), 0
+        try:
+            for logits in streamed_logits(net, row):
+                if data.goal == "tagging":
+                    answers.write(" " * bool(read) + _names(logits if read else logits[1:], data))
+                read += len(logits)
+                bars.update(bar, completed=read)
+        except ValueError as error:
+            raise ValueError(f"line {line}: {error}") from None
+    answers.write(("" if data.goal == "tagging" else _names(logits[-1:], data)) + "\n")
 
 
 def _names(logits: Tensor, data: FileData) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,8 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn
+
+_NO_MEMORY = "DefaultCPUAllocator: "
 
 
 def console(width_in_a_file: int | None = None, **options: Any) -> Console:
@@ -70,6 +73,14 @@ def refusals(*kinds: type[Exception]) -> Iterator[None]:
         raise
     except refused as error:
         raise refusal(error) from None
+    except (MemoryError, RuntimeError) as error:
+        # Torch has no class of its own for a processor without memory; what it says begins so, or ends so.
+        if not isinstance(error, MemoryError) and "out of memory" not in str(error) and _NO_MEMORY not in str(error):
+            raise
+        asked = re.search(r"allocate ([\d.]+ ?\w+)", str(error))
+        wanted = f": {asked[1]} were asked for at once" if asked else ""
+        advice = "try a smaller --batch-size, shorter sequences, or a model with --attention none or a window"
+        raise refusal(f"there is not enough memory{wanted}; {advice}") from None
 
 
 @contextmanager

@@ -43,6 +43,7 @@ _SETTINGS: Final = (
 # Options that mean something only for data in files, or only for tasks.
 _FOR_DATA: Final = ("labels", "goal", "split", "text_column", "label_column", "held_out", "held_out_longest")
 _FOR_TASKS: Final = ("length", "shortest")
+_LARGE: Final = 4 * 2**20  # bytes; reading a larger file takes more than two seconds
 _PATHS: Final = ("data", "labels", "output")
 
 
@@ -113,6 +114,8 @@ def source_from(context: typer.Context) -> Task | FileData:
     options = {name: given[name] for name in ("held_out", "held_out_longest", "split", "text_column", "label_column")}
     options["split_seed"] = given["seed"]
     one_of("--split", options["split"], ("blanks", "characters"))
+    if Path(given["data"]).is_file() and (size := Path(given["data"]).stat().st_size) > _LARGE:
+        typer.echo(f"reading {given['data']} ({size / 2**20:,.0f} MiB)", err=True)
     path, labels = str(given["data"]), None if given["labels"] is None else str(given["labels"])
     if given["goal"] is None:
         data = FileData.guessed(path, labels, **options)

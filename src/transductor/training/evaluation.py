@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from transductor.model import SequenceModel
+from transductor.model import BackboneConfig, FullAttention, SequenceModel
 from transductor.tasks import IGNORED, Task
 from transductor.training.examples import Examples, FileData
+
+_PIECE: Final = 4096  # tokens that a model without full attention reads at once
+_PIECE_WITH_FULL_ATTENTION: Final = 1024  # the scores of a piece are a matrix: piece × all tokens so far
+_MOST_WITH_FULL_ATTENTION: Final = 1 << 16  # about a minute and a few hundred MiB; time grows with the square
 
 
 @dataclass(frozen=True)
@@ -43,31 +48,76 @@ class Score:
     count: int
 
 
+def longest_at_once(model: SequenceModel[Any]) -> int:
+    """Return how many tokens a model is given at once; longer sequences go through :func:`streamed_logits`."""
+    return _PIECE if _sizes_with_full_attention(model) is None else _PIECE_WITH_FULL_ATTENTION
+
+
+@torch.no_grad()
+def streamed_logits(model: SequenceModel[Any], tokens: Tensor) -> Iterator[Tensor]:
+    """Yield the logits ``(n, output_size)`` of one sequence ``(T)`` piece by piece, on the CPU.
+
+    Between pieces there is only the model's state, so that any length can be read.
+
+    Raises:
+        ValueError: If the state grows with the length, as that of full attention does, and the sequence is too long.
+    """
+    sizes = _sizes_with_full_attention(model)
+    if sizes is not None and len(tokens) > _MOST_WITH_FULL_ATTENTION:
+        gibibytes = 2 * sizes.layers * len(tokens) * sizes.width * 4 / 2**30
+        raise ValueError(
+            f"{len(tokens) - 1:,} tokens are too many for a model with full attention, which reads at most "
+            f"{_MOST_WITH_FULL_ATTENTION - 1:,} here: its keys and values would take {gibibytes:.1f} GiB, and the time "
+            "grows with the square of the length; a model trained with --attention none, or a window, reads any length"
+        )
+    device, state = next(model.parameters()).device, model.start(1)
+    for piece in tokens.split(longest_at_once(model)):
+        logits, state = model.advance(piece[None].to(device), state)
+        yield logits[0].cpu()
+
+
+def _sizes_with_full_attention(model: SequenceModel[Any]) -> BackboneConfig | None:
+    """Return the sizes of a model that attends to everything before; None for every other model."""
+    config = getattr(getattr(model, "backbone", None), "config", None)
+    return config if isinstance(config, BackboneConfig) and isinstance(config.attention, FullAttention) else None
+
+
 @torch.no_grad()
 def score(model: SequenceModel[Any], data: FileData, examples: Examples, *, batch_size: int = 64) -> Score:
-    """Measure a model on all examples, in batches of similar length."""
-    device = next(model.parameters()).device
+    """Measure a model on all examples, in batches of similar length; long sequences are streamed one by one."""
     training = model.training
     model.eval()
     total, right, flawless, count = 0.0, 0, 0, 0
     order = sorted(range(len(examples)), key=lambda row: len(examples.tokens[row]))
     for begin in range(0, len(order), batch_size):
-        tokens, labels, lengths = examples.padded(order[begin : begin + batch_size])
-        logits = model(tokens.to(device), lengths=lengths.to(device)).cpu()
-        labelled = ~labels.isnan() if data.real else labels != IGNORED
-        count += int(labelled.sum())
-        if data.real:
-            total += float((logits[..., 0].double()[labelled] - labels[labelled]).square().sum())
-            continue
-        total += float(torch.nn.functional.cross_entropy(logits.double()[labelled], labels[labelled], reduction="sum"))
-        right_or_unlabelled = (logits.argmax(-1) == labels) | ~labelled
-        right += int((right_or_unlabelled & labelled).sum())
-        flawless += int(right_or_unlabelled.all(1).sum())
+        for logits, labels in _answers(model, examples, order[begin : begin + batch_size]):
+            labelled = ~labels.isnan() if data.real else labels != IGNORED
+            count += int(labelled.sum())
+            if data.real:
+                total += float((logits[..., 0].double()[labelled] - labels[labelled]).square().sum())
+                continue
+            chosen, truth = logits.double()[labelled], labels[labelled]
+            total += float(torch.nn.functional.cross_entropy(chosen, truth, reduction="sum"))
+            right_or_unlabelled = (logits.argmax(-1) == labels) | ~labelled
+            right += int((right_or_unlabelled & labelled).sum())
+            flawless += int(right_or_unlabelled.all(1).sum())
     model.train(training)
     loss = total / max(1, count)
     perplexity = math.exp(min(loss, 700.0)) if data.goal == "next_token" else math.nan
     shares = (math.nan, math.nan) if data.real else (right / max(1, count), flawless / len(examples))
     return Score(loss, *shares, perplexity, count)
+
+
+def _answers(model: SequenceModel[Any], examples: Examples, rows: list[int]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield logits ``(B, T, output_size)`` and labels ``(B, T)`` of these sequences, which stand in order of length."""
+    if len(examples.tokens[rows[-1]]) > longest_at_once(model):
+        for row in rows:
+            logits = torch.cat(list(streamed_logits(model, examples.tokens[row])))
+            yield logits[None], examples.labels[row][None]
+        return
+    device = next(model.parameters()).device
+    tokens, labels, lengths = examples.padded(rows)
+    yield model(tokens.to(device), lengths=lengths.to(device)).cpu(), labels
 
 
 @torch.no_grad()

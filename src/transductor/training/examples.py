@@ -179,8 +179,8 @@ class FileData:
 
     def read(self) -> tuple[FileData, Examples]:
         """Return this value with its vocabulary and hash filled in and absolute paths, and the examples."""
-        rows = self.rows()
-        lines = [(row, checked_label(row, self.goal, self.form)) for row in rows]
+        rows, form = self.rows(), self.form
+        lines = [(row, checked_label(row, self.goal, form)) for row in rows]
         digest = hashlib.sha256(json.dumps([(row.names, label) for row, label in lines]).encode()).hexdigest()
         if self.sha256 and digest != self.sha256:
             raise DataError(f"{self.path} is not what this run was started with: its SHA-256 has changed")
@@ -193,8 +193,7 @@ class FileData:
         # A run is resumed from any folder, so it must not depend on the one in which it began.
         labels = None if self.labels is None else os.path.abspath(self.labels)
         named = replace(self, path=os.path.abspath(self.path), labels=labels, vocabulary=vocabulary, sha256=digest)
-        pairs = [named.encoded(row.names, label, row.where) for row, label in chosen]
-        return named, Examples(tuple(tokens for tokens, _ in pairs), tuple(labels for _, labels in pairs))
+        return named, named._examples(chosen)
 
     def rows(self) -> list[Row]:
         """Return all sequences of the file as they are written, with their labels."""
@@ -246,22 +245,31 @@ class FileData:
 
     def encoded(self, names: Sequence[str], label: Any, where: str = "input") -> tuple[Tensor, Tensor]:
         """Return one sequence as numbers; with ``label`` None no position has a label."""
+        examples = self._examples([(Row(where, list(names)), label)])
+        return examples.tokens[0], examples.labels[0]
+
+    def _examples(self, lines: Sequence[tuple[Row, Any]]) -> Examples:
+        """Return sequences as numbers: one tensor for all, then cut, because a tensor for each would take minutes."""
         vocabulary = self._named()
-        tokens = torch.tensor([vocabulary.tokens.index(START), *vocabulary.token_ids(names)])
-        if self.real:
-            numbers = torch.full(tokens.shape, math.nan, dtype=torch.float64)
-            if label is not None:
-                numbers[-1] = label
-            return tokens, numbers
-        labels = torch.full(tokens.shape, IGNORED)
-        if self.goal == "next_token":
-            labels[:-1] = tokens[1:]
-            labels[-1] = vocabulary.tokens.index(END)
-        elif label is not None and self.goal == "recognition":
-            labels[-1] = self._class(label, where)
-        elif label is not None:
-            labels[1:] = torch.tensor([self._class(name, where) for name in label], dtype=torch.long)
-        return tokens, labels
+        start, end = vocabulary.token_ids((START, END))
+        tokens: list[int] = []
+        labels: list[Any] = []
+        for row, label in lines:
+            numbers = vocabulary.token_ids(row.names)
+            tokens += (start, *numbers)
+            labels += [*numbers, end] if self.goal == "next_token" else self._labels(len(numbers), label, row.where)
+        lengths = [len(row.names) + 1 for row, _ in lines]
+        kind = torch.float64 if self.real else torch.int64
+        return Examples(torch.tensor(tokens).split(lengths), torch.tensor(labels, dtype=kind).split(lengths))
+
+    def _labels(self, count: int, label: Any, where: str) -> list[Any]:
+        """Return the labels of the start and of ``count`` tokens."""
+        absent = math.nan if self.real else IGNORED
+        if label is None:
+            return [absent] * (count + 1)
+        if self.goal == "tagging":
+            return [absent, *(self._class(name, where) for name in label)]
+        return [absent] * count + [label if self.real else self._class(label, where)]
 
     def _class(self, name: str, where: str) -> int:
         number = self._named().class_id(name)
