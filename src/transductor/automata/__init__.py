@@ -36,6 +36,7 @@ from transductor.automata.spectral.estimator import SpectralLearner
 from transductor.automata.spectral.hankel_block import HankelBlock, hankel
 from transductor.automata.spectral.interpolation import NotRational, interpolated
 from transductor.automata.spectral.learning import LearnedAutomaton, learned, learned_from_sample
+from transductor.automata.spectral.numbers import AutomatonFromNumbers, learned_from_numbers
 from transductor.automata.spectral.queries import learned_from_callable
 from transductor.automata.token_alphabet import TokenAlphabet
 from transductor.automata.weighted import WeightedAutomaton
@@ -47,6 +48,7 @@ __all__ = [
     "NFA",
     "WEIGHTS",
     "AutomatonFormatError",
+    "AutomatonFromNumbers",
     "Equivalence",
     "HankelBlock",
     "LearnedAutomaton",
@@ -75,6 +77,7 @@ __all__ = [
     "labels_of_series",
     "learned",
     "learned_from_callable",
+    "learned_from_numbers",
     "learned_from_sample",
     "left_quotient",
     "machine",

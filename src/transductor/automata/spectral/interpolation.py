@@ -68,7 +68,7 @@ def interpolated(
         prefixes, suffixes = _independent(value, basis_words(letters, length))
         if len(prefixes) > max_rank:
             raise NotRational(f"function needs more than max_rank = {max_rank} states")
-        machine = _machine(value, letters, prefixes, suffixes)
+        machine = machine_of_block(value, letters, prefixes, suffixes)
         wrong = next((word for word in probes if machine(word) != value(word)), None)
         if wrong is None:
             return machine
@@ -97,7 +97,8 @@ def _independent(value: Values, words: list[Word]) -> tuple[list[Word], list[Wor
     return prefixes, suffixes
 
 
-def _machine(value: Values, letters: Word, prefixes: list[Word], suffixes: list[Word]) -> WeightedAutomaton:
+def machine_of_block(value: Values, letters: Word, prefixes: list[Word], suffixes: list[Word]) -> WeightedAutomaton:
+    """Return the automaton whose states are the values of the suffixes, given a regular block of as many prefixes."""
     if not prefixes:
         return WeightedAutomaton([0], [[[0]] for _ in letters], [0], letters)
     # Columns are the states after the prefixes, in the coordinates of the suffixes.
