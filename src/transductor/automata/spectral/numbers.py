@@ -251,7 +251,7 @@ def _judged(
         0.0 if exact else error,
         count,
         len(beyond),
-        bool(exact or supported),
+        supported,
         tuple(reasons),
     )
 
