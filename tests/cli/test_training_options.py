@@ -155,7 +155,7 @@ def test_a_file_of_settings(files, monkeypatch):
     assert str(files / "run" / "model") in result.output
     again = invoke("train", "--config", files / "run.toml", "--steps", 3)  # annealing has changed the temperature
     assert "going on from step 3" in again.output
-    other = invoke("train", "--config", files / "run.toml")
+    other = invoke("train", files / "run", "--config", files / "run.toml")
     assert other.exit_code == 2
     assert "holds another run: its settings differ" in other.output
     assert invoke("evaluate", files / "run").output.count("labels right") == 3
@@ -205,8 +205,8 @@ def test_a_run_is_resumed_from_another_folder(files, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "arguments"),
     [
-        ("RUN must be given, as an argument or by --output", ("--task", "parity")),
-        ("RUN is given twice: a and --output b", ("a", "-o", "b", "--task", "parity")),
+        ("RUN must be given once: as an argument, or as --output (-o)", ("--task", "parity")),
+        ("RUN must be given once: as an argument, or as --output (-o)", ("a", "-o", "b", "--task", "parity")),
         ("--data and --task cannot be given together", ("a", "--data", "log.csv", "--task", "parity")),
         ("--labels is for --data", ("a", "--task", "parity", "--labels", "log.csv")),
         ("--held-out-longest is for --data", ("a", "--task", "parity", "--held-out-longest", "0.1")),

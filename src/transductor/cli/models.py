@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transductor.cli.options import SavedModel
-from transductor.cli.terminal import console, one_output, print_written, refusals
+from transductor.cli.options import SavedModel, chosen_output
+from transductor.cli.terminal import console, print_written, refusals
 
 if TYPE_CHECKING:
     from transductor.model import SequenceModel
@@ -94,7 +94,7 @@ def export(
     from transductor.model import load
 
     with refusals(TypeError):
-        file = one_output("OUT", out, output)
+        file = chosen_output(out, output, "OUT")
         if file.suffix not in (".onnx", ".pt2"):
             raise ValueError(f"OUT must end in .onnx or .pt2; got {file}")
         if file.suffix == ".pt2":

@@ -70,10 +70,10 @@ def check_torch_device(device: str) -> str:
 TorchDevice = Annotated[str, typer.Option("--device", help="cpu, cuda, …", callback=check_torch_device)]
 
 
-def chosen_output(argument: Path | None, option: Path | None) -> Path:
+def chosen_output(argument: Path | None, option: Path | None, name: str = "OUTPUT") -> Path:
     """Return where to write: as an argument or as ``--output``, once."""
     if (argument is None) == (option is None):
-        raise ValueError("OUTPUT must be given once: as an argument, or as --output (-o)")
+        raise ValueError(f"{name} must be given once: as an argument, or as --output (-o)")
     return argument or option or Path()
 
 

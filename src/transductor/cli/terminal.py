@@ -47,16 +47,6 @@ def print_written(*paths: Path) -> None:
     typer.echo("written: " + ", ".join(map(str, paths)))
 
 
-def one_output(name: str, argument: Path | None, option: Path | None) -> Path:
-    """Return the file or folder to write, which a command takes as an argument and as the option ``--output``."""
-    path = argument or option
-    if path is None:
-        raise ValueError(f"{name} must be given, as an argument or by --output")
-    if argument is not None and option is not None and argument != option:
-        raise ValueError(f"{name} is given twice: {argument} and --output {option}")
-    return path
-
-
 def refusal(error: object, status: int = 2) -> typer.Exit:
     """Print an error as one line; the value returned ends the command with this exit status."""
     typer.echo(f"error: {error}", err=True)

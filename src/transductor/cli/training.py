@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from transductor.cli.models import trained_model, write_data
-from transductor.cli.options import TorchDevice
-from transductor.cli.terminal import interruptions, one_output, print_written, progress, refusals
+from transductor.cli.options import TorchDevice, chosen_output
+from transductor.cli.terminal import interruptions, print_written, progress, refusals
 from transductor.cli.training_options import (
     FAMILIES,
     HEADS,
     MODELS,
     POSITIONS,
     model_from,
+    on_the_shell,
     read_config,
     settings_from,
     source_from,
@@ -152,7 +153,9 @@ def train(
     # The data, the model and the settings are made from the options by name; only some are named again below.
     given = context.params
     with refusals(TrainingError), _trainers(distributed, device, rank_timeout) as (kind, own_device, options):
-        folder = one_output("RUN", run, output)
+        # A folder given as an argument wins over that of a file of settings.
+        in_file = run is not None and not on_the_shell(context, "output")
+        folder = chosen_output(run, None if in_file else output, "RUN")
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"RUN must be a folder; {folder} is a file")
         settings = settings_from(given)

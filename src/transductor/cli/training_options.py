@@ -106,7 +106,7 @@ def source_from(context: typer.Context) -> Task | FileData:
     if given["data"] is None and given["task"] is None:
         raise ValueError("one of --data and --task must be given: a file, or a task by name")
     for name in _FOR_TASKS if given["task"] is None else _FOR_DATA:
-        if explicitly_given(context, name):
+        if on_the_shell(context, name) or name in (context.default_map or {}):
             other = "--task, whose sequences are drawn" if given["task"] is None else "--data"
             raise ValueError(f"{flag(name)} is for {other}")
     if given["task"] is not None:
@@ -126,10 +126,10 @@ def source_from(context: typer.Context) -> Task | FileData:
     return data.read()[0]
 
 
-def explicitly_given(context: typer.Context, name: str) -> bool:
-    """Say whether an option was given on the shell or in the file of settings."""
+def on_the_shell(context: typer.Context, name: str) -> bool:
+    """Say whether an option was given on the shell."""
     source = context.get_parameter_source(name)
-    return source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP")
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def settings_from(given: Mapping[str, Any]) -> TrainingSettings:
