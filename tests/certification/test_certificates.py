@@ -147,7 +147,9 @@ def test_a_new_digest_does_not_help(certificates, kind):
     numbers = [
         (path, value)
         for path, value in leaves(plain)
-        if isinstance(value, (int, float)) and path[0] not in (*ASKED, *COMPARED)
+        if isinstance(value, (int, float))
+        and path[0] not in (*ASKED, *COMPARED)
+        and path[:2] != ("invariant", "logits")
     ]
     for path, value in numbers:
         other = not value if isinstance(value, bool) else value + 1
@@ -156,6 +158,20 @@ def test_a_new_digest_does_not_help(certificates, kind):
         if isinstance(value, float):
             with pytest.raises(CertificateError):
                 check_certificate(sealed(altered(plain, path, math.nextafter(value, math.inf))))
+
+
+def test_intervals_of_logits_must_hold_what_the_model_computes_and_show_the_label(certificates):
+    """They are evidence: any that are wide enough for the model and narrow enough for the labels will do."""
+    plain = certificates["proved"].plain()
+    place = next(n for n, each in enumerate(plain["invariant"]["logits"]) if each is not None)
+    label = plain["machine"]["outputs"][plain["invariant"]["machine"][place]]
+    path = ("invariant", "logits", place, label)
+    low, high = plain["invariant"]["logits"][place][label]
+    for wrong in ([low, low], [math.nextafter(high, math.inf), high + 1], [low - 1e6, high]):
+        with pytest.raises(CertificateError, match="invariant: the edge"):
+            check_certificate(sealed(altered(plain, path, wrong)))
+    wider = sealed(altered(plain, path, [low - 1e-3, high + 1]))
+    assert check_certificate(wider).plain() == plain
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -163,9 +163,12 @@ def test_an_automaton_of_other_weights_is_no_specification(tmp_path):
 
 
 def test_nothing_is_said_about_no_label(tmp_path):
-    machine = MooreMachine(counter(2).transitions, np.array([-100, -100]))
-    proof = prove(tmp_path, of_machine(counter(2)), machine)
-    assert refusal(proof.check)[1].startswith("no word has a label")
+    proof = prove(tmp_path, of_machine(counter(2)), counter(2))
+    silent = MooreMachine(counter(2).transitions, np.array([-100, -100]))
+    write_tables(proof.specification, silent, ["a", "b"])
+    plain = signed_again(proof.plain | {"machine": proof.plain["machine"] | {"outputs": [-100, -100]}})
+    assert refusal(proof.check, plain)[1].startswith("no word has a label")
+    assert certify(of_machine(counter(2)), against=silent).invariant is None
 
 
 def test_what_is_not_covered_is_refused_by_name(tmp_path):

@@ -33,8 +33,10 @@ def upper(value: Any, terms: int = 1) -> Any:
 def ordered_product(left: Array, right: Array) -> Array:
     """Return ``(..., N, K) @ (..., K, M)``, summed in the order of k: the same digits on every computer."""
     out = np.zeros(np.broadcast_shapes(left.shape[:-1], (*right.shape[:-2], 1)) + right.shape[-1:])
+    products = np.empty_like(out)  # once: to ask the system for a large array takes longer than the products
     for k in range(left.shape[-1]):
-        out += left[..., :, k, None] * right[..., k, None, :]
+        np.multiply(left[..., :, k, None], right[..., k, None, :], out=products)
+        out += products
     return out
 
 
@@ -43,7 +45,7 @@ def ordered_sum(values: Array, axis: int = 0) -> Array:
     values = np.moveaxis(values, axis, 0)
     total = np.zeros(values.shape[1:])
     for value in values:
-        total = total + value
+        total += value
     return total
 
 

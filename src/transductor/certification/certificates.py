@@ -141,10 +141,15 @@ def _check_domain(domain: MooreMachine) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What a search brought: anchor points for the machine's states, and a word on which the two differ."""
+    """What a search brought: anchor points for the machine's states, and a word on which the two differ.
+
+    ``length`` is what a certificate of a model with attention says it holds up to: it is looked at, where a search
+    would look at many.
+    """
 
     anchors: Anchors | None = None
     word: Blocks | None = None
+    length: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -353,6 +358,9 @@ def identity_of(content: Mapping[str, Any]) -> dict[str, Any] | None:
     return model
 
 
+_UP_TO_A_LENGTH: Final = "model", "bounded"
+
+
 def evidence_of(content: Mapping[str, Any]) -> Evidence:
     """Return the evidence that a certificate holds."""
     word = content["word"]
@@ -361,7 +369,12 @@ def evidence_of(content: Mapping[str, Any]) -> Evidence:
         longest = min(content["horizon"] or 0, LONGEST_WORD)
         if not 0 < sum(len(letters) * times for letters, times in word) <= longest:
             raise CertificateError(f"word must have between 1 and {longest} letters")
-    return Evidence(optional(_decoded_anchors, content["placement"]), word)
+    length = None
+    if content["subject"].get("attention") is not None and (content["about"], content["outcome"]) == _UP_TO_A_LENGTH:
+        length = content["holds_up_to"]
+        if type(length) is not int or length < 1:
+            raise CertificateError(f"holds_up_to must be a positive integer; got {str(length)[:40]}")
+    return Evidence(optional(_decoded_anchors, content["placement"]), word, length)
 
 
 def _encoded_anchors(anchors: Anchors) -> dict[str, Any]:

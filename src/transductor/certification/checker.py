@@ -4,15 +4,14 @@ This file needs Python 3.10 and nothing else, and searches for nothing.  The cer
 state of the head, one of the machine and one of the domain; node 0 is where they start, and every letter leads from
 every node to a node, or out of the domain.  If each edge is right, and on each arrival the right logit is strictly the
 largest, then by induction every label is right, for all lengths.  So each edge is computed again with the weights of
-the checkpoint, exactly, and each interval of logits is compared with one computed here.  Numbers are integers in units
-of 2^-160 (2^-1074 for float64): weights and states are multiples of these, and rounding goes outwards.
+the checkpoint, exactly, and each interval of logits is compared with one computed here, rounded outwards.
 
-Taken for granted: operations round to nearest, in any order, fused or not, and numbers below the normal ones are kept
-or flushed to zero; layer norms and GELU are as accurate as `normed` and `gelu` say; the model is what
-`transductor.load` makes of its folder, in evaluation mode.
+Taken for granted: operations round to nearest, in any order, fused or not, with subnormal numbers or with zeros for
+them; layer norms and GELU are as accurate as `normed` and `gelu` say; the model is `transductor.load(folder).eval()`.
 """
 
 import base64
+import functools
 import gzip
 import hashlib
 import json
@@ -87,12 +86,11 @@ class Tensor(NamedTuple):
 # For each way to store numbers: its letter in `struct`, its size in bytes, and what it is called in certificates.
 STORED = {"F64": ("d", 8, "float64"), "F32": ("f", 4, "float32"), "F16": ("e", 2, "float16")}
 STORED |= {"BF16": ("H", 2, "bfloat16"), "I64": ("q", 8, "int64")}
-STORED |= {"float64": STORED["F64"], "float32": STORED["F32"]}
 
 
 def decoded(dtype: str, shape: list[Any], data: bytes, name: str) -> Tensor:
     """Return the tensor that little-endian bytes stand for."""
-    code, size, format = STORED[dtype]
+    code, size, format = STORED[dtype.replace("float", "F")]  # certificates say "float32" for "F32"
     fits = all(type(each) is int and each > 0 for each in shape) and len(data) == size * math.prod(shape)
     need(fits, f"{name} has {len(data)} bytes, which are no {dtype} of shape {shape}", UNUSABLE)
     values = struct.unpack(f"<{len(data) // size}{code}", data)
@@ -274,7 +272,7 @@ def normal_distribution(x: int) -> Ball:
 
 
 class Model:
-    """The tensors of a subject as integers on the grid, and what a model computes with them."""
+    """The tensors of a subject in units of 2^-160 (2^-1074 for float64), and what a model computes with them."""
 
     def __init__(self, tensors: dict[str, Tensor], precision: str, lookback: bool) -> None:
         self.precision, self.lookback, (self.bits, self.tiny, self.largest) = precision, lookback, FORMATS[precision]
@@ -290,6 +288,7 @@ class Model:
                 self.rows[name][place // shape[-1]].append((place % shape[-1], self.exact(x)))
         flat = {name: tensor for name, tensor in tensors.items() if len(tensor.shape) == 1}
         self.vectors = {name: [self.exact(x.get(k, 0.0)) for k in range(n)] for name, ((n,), x, _) in flat.items()}
+        self.logits = functools.cache(self.computed_logits)  # many edges show the same letter and state
 
     def exact(self, number: float) -> int:
         """Return a number on the grid, where all weights, and all states of an exact head, lie."""
@@ -355,8 +354,8 @@ class Model:
         need(4 * (n + 6) <= 1 << bits, "the stream is too wide")
         mean, wide = sum(x for x, _ in balls) // n, over(sum(r for _, r in balls), n) + 1
         error = over(4 * (n + 6) * squares, gamma * n) + over(32 * n * (one + most), 1 << tiny)
-        low = sum(max(0, abs(x - mean) - r - wide) ** 2 for x, r in balls) // (n * one) + eps - error
-        high = over(sum((abs(x - mean) + r + wide) ** 2 for x, r in balls), n * one) + eps + error
+        low = sum(max(0, abs(x - mean) - r) ** 2 for x, r in balls) // (n * one) - over(wide * wide, one) + eps - error
+        high = over(sum((abs(x - mean) + r) ** 2 for x, r in balls), n * one) + eps + error  # least about its own mean
         need(low << 60 >= one, "the variance in a layer norm may be too small")
         least, root = two // (math.isqrt(high * one) + 1), over(two, math.isqrt(low * one))
         least, root = least - over(8 * least, 1 << bits), root + over(8 * root, 1 << bits)
@@ -390,9 +389,9 @@ class Model:
         rows, biases = self.rows[f"{name}weight"], self.vectors[f"{name}bias"]
         return [self.linear(balls, row, bias) for row, bias in zip(rows, biases, strict=True)]
 
-    def logits(self, letter: int, after: tuple[int, ...], before: tuple[int, ...]) -> list[Ball]:
-        """Return the logits on arriving at a state by a letter."""
-        shown, number = [self.shown(x) for x in (after + before if self.lookback else after)], 0
+    def computed_logits(self, letter: int, seen: tuple[int, ...]) -> list[Ball]:
+        """Return the logits after a letter, where the head shows a state, or one and the state before it."""
+        shown, number = [self.shown(x) for x in seen], 0
         if "weight" in self.rows:
             return self.mapped(shown, "")
         width, embedding = len(self.vectors["stream.norm.weight"]), dict(self.rows["stream.embedding"][letter])
@@ -439,7 +438,8 @@ def check_invariant(model: Model, machine: Machine, domain: Machine, plain: Any)
             need(states[target] == model.step(letter, states[node]), f"{where} does not follow the head")
             place, edges = target if model.of == "node" else edges, edges + 1
             if place not in checked:
-                pairs = zip(stated[place], model.logits(letter, states[target], states[node]), strict=True)
+                seen = states[target] + states[node] if model.lookback else states[target]
+                pairs = zip(stated[place], model.logits(letter, seen), strict=True)
                 fits = all(model.exact(low) <= x - r and x + r <= model.exact(high) for (low, high), (x, r) in pairs)
                 need(fits, f"{where} has logits that may lie outside their intervals")
                 checked.add(place)

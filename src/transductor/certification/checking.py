@@ -21,10 +21,12 @@ from transductor.certification.certificates import (
     question_of,
     read_content,
 )
+from transductor.certification.checker import CheckError
 from transductor.certification.encoding import CertificateError
 from transductor.certification.exactness import analysed, head_alone
 from transductor.certification.model_answers import is_refuted
 from transductor.certification.naming import in_token_order
+from transductor.certification.proof_objects import check_stated
 from transductor.certification.subjects import subject_of
 from transductor.certification.verdicts import judged
 from transductor.model import checkpoint_identity
@@ -57,9 +59,9 @@ def check_certificate(
         certificate = judged(question_of(stated), evidence_of(stated))
         if version > 1:
             certificate = replace(certificate, model=identity_of(stated))
-        else:  # which holds no proof object, so that none need be made
-            certificate = replace(certificate, reached=None)
-        computed = certificate.content()
+            _check_invariant(certificate, stated.pop("invariant"))
+        computed = replace(certificate, reached=None).content()  # its proof object was checked; no other need be made
+        del computed["invariant"]
     except CertificateError:
         raise
     except Exception as error:  # whatever altered numbers break, it is the certificate that is wrong
@@ -76,6 +78,19 @@ def check_certificate(
     if against is not None:
         _check_specification(certificate, against, letters)
     return certificate
+
+
+def _check_invariant(certificate: AgreementCertificate, invariant: Any) -> None:
+    """Check the proof object that a certificate states, if it states one."""
+    if invariant is None:
+        return
+    if certificate.reached is None:
+        raise CertificateError("the certificate does not hold: invariant is stated, but no graph proves what it says")
+    question = certificate.question
+    try:
+        check_stated(question.subject, question.target, question.domain, invariant)
+    except CheckError as error:
+        raise CertificateError(f"the certificate does not hold: invariant: {error}") from error
 
 
 _SINCE = " under the float semantics of today; certify the model again"

@@ -11,7 +11,7 @@ import numpy as np
 
 from transductor.automata.moore import IGNORED, MooreMachine
 from transductor.certification.ball_arithmetic import Array
-from transductor.certification.checker import Ball, CheckError, Model, Tensor, gap
+from transductor.certification.checker import Ball, CheckError, Machine, Model, Tensor, check_invariant, gap
 from transductor.certification.reachability import Graph
 from transductor.certification.subjects import Subject
 
@@ -50,7 +50,7 @@ def built_invariant(
     Raises:
         NoProofObject: If it would be too large, or if the checker's bounds do not show every label.
     """
-    _check_size(subject, graph)
+    _check_size(subject, graph, states)
     try:
         model = _model(subject)
         logits = _stated_logits(model, graph, states)
@@ -59,6 +59,8 @@ def built_invariant(
     by_node = model.of == "node"
     labels = graph.labels[graph.target].tolist()
     places = graph.target.tolist() if by_node else range(len(labels))
+    if all(label == IGNORED for label in labels):
+        raise NoProofObject("no word has a label, so that there is nothing to show")
     for place, label in zip(places, labels, strict=True):
         if label != IGNORED and not gap(logits[place], label) > 0:
             raise NoProofObject("the checker's bounds are too wide to show every label")
@@ -72,16 +74,40 @@ def built_invariant(
     }
 
 
-def _check_size(subject: Subject, graph: Graph) -> None:
+def check_stated(subject: Subject, machine: MooreMachine, domain: MooreMachine | None, invariant: Any) -> None:
+    """Check the part ``"invariant"`` of a certificate as the independent checker does.
+
+    It need not be the one built here: an earlier release may have stated wider intervals, which are as good as long as
+    every label follows from them.
+
+    Raises:
+        CheckError: With what does not hold.
+    """
+    letters = [*map(str, range(subject.letters))]
+    machines = [
+        Machine(letters, [[0] * len(letters)], [1], 0)
+        if each is None
+        else Machine(letters, each.transitions.tolist(), each.outputs.tolist(), each.start)
+        for each in (machine, domain)
+    ]
+    check_invariant(_model(subject), machines[0], machines[1], invariant)
+
+
+def _check_size(subject: Subject, graph: Graph, states: Array) -> None:
     """Refuse what would take too long to check, or too much room."""
     if not subject.gives_labels:
         raise NoProofObject("nothing turns states into labels")
     if subject.attention is not None:
         raise NoProofObject("labels depend on more than token and state where layers attend")
     by_edge = bool(subject.stream) or subject.lookback
-    arrivals = len(graph.source) if by_edge else graph.nodes
+    arrivals, computed = graph.nodes, graph.nodes
+    if by_edge:  # the checker computes logits once for each letter with the states that are shown
+        shown = np.unique(states, axis=1, return_inverse=True)[1].reshape(-1)
+        before = shown[graph.source] if subject.lookback else np.zeros_like(graph.source)
+        arrivals = len(graph.source)
+        computed = np.unique(np.stack([graph.letter, shown[graph.target], before]), axis=1).shape[1]
     maps = {name: values for name, values in subject.tensors().items() if values.ndim == 2 and "embedding" not in name}
-    products = arrivals * sum(int(np.count_nonzero(values)) for values in maps.values())
+    products = computed * sum(int(np.count_nonzero(values)) for values in maps.values())
     intervals = arrivals * sum(
         len(values) for name, values in maps.items() if name in ("weight", "stream.readout.weight")
     )
@@ -104,18 +130,14 @@ def _model(subject: Subject) -> Model:
 def _stated_logits(model: Model, graph: Graph, states: Array) -> list[Any]:
     """Return intervals for every node that words arrive at (None for the others), or for every edge."""
     exact = [tuple(map(model.exact, state)) for state in states.T.tolist()]
-    known: dict[tuple[int, ...], list[list[float]]] = {}
-    out: list[Any] = [None] * graph.nodes if model.of == "node" else []
-    for source, letter, target in zip(graph.source.tolist(), graph.letter.tolist(), graph.target.tolist(), strict=True):
-        # A plain readout sees the state it arrives at, a stream the token too, a head that looks back both states.
-        key = (target,) if model.of == "node" else (target, letter, source if model.lookback else 0)
-        if key not in known:
-            balls = model.logits(letter, exact[target], exact[source])
-            known[key] = [_outward(ball, model.grid) for ball in balls]
-        if model.of == "node":
-            out[target] = known[key]
-        else:
-            out.append(known[key])
+    by_node = model.of == "node"
+    out: list[Any] = [None] * (graph.nodes if by_node else len(graph.source))
+    edges = zip(graph.source.tolist(), graph.letter.tolist(), graph.target.tolist(), strict=True)
+    for place, (source, letter, target) in enumerate(edges):
+        if by_node and out[target] is not None:
+            continue
+        seen = exact[target] + exact[source] if model.lookback else exact[target]
+        out[target if by_node else place] = [_outward(ball, model.grid) for ball in model.logits(letter, seen)]
     return out
 
 

@@ -72,7 +72,9 @@ def judged(question: Question, evidence: Evidence) -> AgreementCertificate:
         raise ValueError("a stream with attention can only be followed from an exact head")
     try:
         if exact is not None:
-            return (_exact_judged if subject.attention is None else _attended_judged)(question, exact, answer)
+            if subject.attention is not None:
+                return _attended_judged(question, exact, answer, evidence.length)
+            return _exact_judged(question, exact, answer)
         return _bounded_judged(question, evidence, answer)
     except TooManyStates as error:
         about: About = "model" if subject.stream else "labels" if subject.gives_labels else "head"
@@ -116,7 +118,7 @@ def _exact_judged(question: Question, exact: Exactness, answer: _Answer) -> Agre
     return answer(outcome="refuted", holds_up_to=safe, evidence=Evidence(word=word))
 
 
-def _attended_judged(question: Question, exact: Exactness, answer: _Answer) -> AgreementCertificate:
+def _attended_judged(question: Question, exact: Exactness, answer: _Answer, stated: int | None) -> AgreementCertificate:
     """Follow every stream that attention can make of an exact head's states; where that is too wide, say so."""
     subject = question.subject
     graph, states = exact_run(subject, question.target, question.domain)
@@ -124,7 +126,7 @@ def _attended_judged(question: Question, exact: Exactness, answer: _Answer) -> A
     head = partial(answer, assumptions=assumptions_about(alone.subject, exact))
     if graph.complete_to is not None:
         return _exact_judged(alone, exact, head)
-    result = attended_agreement(subject, graph, states, longest=question.horizon)
+    result = attended_agreement(subject, graph, states, longest=question.horizon, stated=stated)
     said = {
         "exactness": exact.reason,
         "nodes": graph.nodes,

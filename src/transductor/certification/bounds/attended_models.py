@@ -46,10 +46,15 @@ def attention_agreement(
     return attended_agreement(subject, *exact_run(subject, against, domain), longest=longest)
 
 
-def attended_agreement(subject: Subject, graph: Graph, states: Array, *, longest: int) -> AttendedLogits:
-    """Bound by how much the right labels are ahead in a stream with attention, whose exact head reaches this graph."""
+def attended_agreement(
+    subject: Subject, graph: Graph, states: Array, *, longest: int, stated: int | None = None
+) -> AttendedLogits:
+    """Bound by how much the right labels are ahead in a stream with attention, whose exact head reaches this graph.
+
+    See :func:`~.attended_stream.attended_logits`.
+    """
     edges, stream = attended_pairs(subject, graph, outputs_on_edges(subject, graph, states))
-    result = attended_logits(stream, graph.labels[graph.target][edges], longest=longest)
+    result = attended_logits(stream, graph.labels[graph.target][edges], longest=longest, stated=stated)
     return replace(result, edge=edges[result.edge])
 
 

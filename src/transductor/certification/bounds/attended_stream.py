@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import cached_property
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -26,6 +27,8 @@ from transductor.certification.bounds.stream_sets import Arithmetic, Rows, gelu,
 _NUMBERS_AT_ONCE: Final = 1 << 22  # of the largest array
 _FREE_SYMBOLS: Final = 4  # times the width, at the beginning of a layer
 _SHARE: Final = 16  # a float length is at most one part in so many below the greatest
+# The sets of all pairs in groups, the hulls of every layer, and the least length of a stream in every layer.
+_Walk: TypeAlias = tuple[list[tuple[slice, Rows]], list[list[Hull]], list[float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,12 +191,12 @@ class AttendedStream:
     @np.errstate(all="ignore")
     def hulls(self, length: int | None = None) -> list[list[Hull]]:
         """Return the hull of every attention head of every layer."""
-        return self._walk(length)[1]
+        return self._walked(length)[1]
 
     @np.errstate(all="ignore")
     def widths(self) -> tuple[tuple[float, float], ...]:
         """Return, for each layer, how far attention can move a stream, and how long the shortest stream is."""
-        _, hulls, lengths = self._walk(None)
+        _, hulls, lengths = self._exact_walk
         out = []
         for layer, (of_layer, length) in enumerate(zip(hulls, lengths, strict=True)):
             moved = self._averages(1, [replace(hull, seen=None) for hull in of_layer])
@@ -210,9 +213,16 @@ class AttendedStream:
         return self.tensors[name].astype(np.float64)
 
     def _final(self, length: int | None) -> list[tuple[slice, Rows]]:
-        return [(pairs, self._normed(rows.absorbed(), "norm")) for pairs, rows in self._walk(length)[0]]
+        return [(pairs, self._normed(rows.absorbed(), "norm")) for pairs, rows in self._walked(length)[0]]
 
-    def _walk(self, length: int | None) -> tuple[list[tuple[slice, Rows]], list[list[Hull]], list[float]]:
+    def _walked(self, length: int | None) -> _Walk:
+        return self._exact_walk if length is None else self._walk(length)
+
+    @cached_property
+    def _exact_walk(self) -> _Walk:
+        return self._walk(None)
+
+    def _walk(self, length: int | None) -> _Walk:
         """Follow all pairs through all layers; return their sets, in groups, the hulls, and the least lengths."""
         columns = self.width * (_FREE_SYMBOLS + 2 * self.layers + 8)
         hidden = len(self._part("block0.into.bias"))
@@ -293,13 +303,16 @@ class AttendedStream:
         return normed(rows, weight, bias, float(eps[0]), self._arithmetic)
 
 
-def attended_logits(stream: AttendedStream, labels: Array, *, longest: int = 10**6) -> AttendedLogits:
+def attended_logits(
+    stream: AttendedStream, labels: Array, *, longest: int = 10**6, stated: int | None = None
+) -> AttendedLogits:
     """Bound how far the right label of every edge is ahead, for all lengths, and up to which length in floats.
 
     Args:
         stream: One pair for each edge.
         labels: ``(E)``, what must be shown; ``IGNORED`` where anything goes.
         longest: The longest words that are asked for where a length must be named.
+        stated: A float length, which is looked at and no other searched for; 0 is returned where it does not hold.
     """
     classes = max(2, len(stream.tensors["readout.bias"]))
     if labels.shape != stream.letters.shape or ((labels != IGNORED) & ((labels < 0) | (labels >= classes))).any():
@@ -313,7 +326,15 @@ def attended_logits(stream: AttendedStream, labels: Array, *, longest: int = 10*
     def least(length: int) -> float:
         return float(stream.gaps(right, rivals, length)[0][counted].min(initial=np.inf))
 
-    length, float_gap = _float_length(least, longest, stream.window) if (gap > 0).all() else (0, float(gap.min()))
+    exact = float(gap.min(initial=np.inf))
+    length: int | None
+    if not exact > 0:
+        length, float_gap = 0, exact
+    elif stated is None:
+        length, float_gap = _float_length(least, longest, stream.window)
+    else:
+        float_gap = least(stated)
+        length = stated if float_gap > 0 and stated <= longest else 0
     return AttendedLogits(
         edge,
         rivals[counted].reshape(-1),
@@ -327,17 +348,33 @@ def attended_logits(stream: AttendedStream, labels: Array, *, longest: int = 10*
 
 
 def _float_length(least: Callable[[int], float], longest: int, window: int | None) -> tuple[int | None, float]:
-    """Return about the greatest length at which the least gap is positive, and that gap; None for every length."""
+    """Return about the greatest length at which the least gap is positive, and that gap; None for every length.
+
+    Args:
+        least: The least gap at a length, which falls as the length grows.
+        longest: The longest words that are asked for.
+        window: How many positions each looks at, or None for all.
+    """
     high = longest if window is None else 2 * window
-    gap = least(high)
-    if gap > 0:
-        return (high if window is None else None), gap
-    low, at_low = 0, -np.inf
+    gaps = {high: least(high)}
+    if gaps[high] > 0:
+        return (high if window is None else None), gaps[high]
+
+    def holds(length: int) -> bool:
+        """Look at the gap, unless a longer word is known to be right or a shorter one is not."""
+        known = [gap > 0 for other, gap in gaps.items() if (other >= length if gap > 0 else other <= length)]
+        if not known:
+            gaps[length] = least(length)
+        return known[0] if known else gaps[length] > 0
+
+    holds(max(1, high // 4))  # in float32 the rounding of so many values begins to count about there
+    low = 0
     while high - low > max(1, low // _SHARE):
         between = max(low + 1, round((max(low, 1) * high) ** 0.5))
-        gap = least(between)
-        if gap > 0:
-            low, at_low = between, gap
+        if holds(between):
+            low = between
         else:
             high = between
-    return low, at_low
+    if low and low not in gaps:
+        gaps[low] = least(low)
+    return low, gaps.get(low, -np.inf)

@@ -168,7 +168,6 @@ def linear(
     rows: Rows, weight: Array, bias: Array, arithmetic: Arithmetic, sizes: tuple[Array, Array] | None = None
 ) -> Rows:
     """Apply ``weight (K, W)`` or ``(E, K, W)`` and a bias; ``sizes`` bounds what each is computed from, if given."""
-    rows = rows.absorbed() if rows.radius.any() else rows
     terms = weight.shape[-1]
     centre = ordered_product(weight, rows.centre[..., None])[..., 0] + bias
     inside = rows.largest()
@@ -177,7 +176,11 @@ def linear(
     lost = upper(gamma(terms + 4, arithmetic.unit) * total, 4)
     underflow = 2 * (terms + 2) * arithmetic.tiny * (1 + inside.max(-1, keepdims=True) + of_weights.max(-1))
     radius = arithmetic.checked(upper(lost + underflow, 4), total)
-    return Rows(centre, ordered_product(weight, rows.columns), radius, rows.symbols)
+    columns, symbols = ordered_product(weight, rows.columns), rows.symbols
+    if rows.radius.any():  # as if it had been absorbed before, without the products with zeros
+        columns = np.concatenate((columns, weight * rows.radius[..., None, :]), -1)
+        symbols = (*symbols, (None, terms))
+    return Rows(centre, columns, radius, symbols)
 
 
 def normed(rows: Rows, weight: Array, bias: Array, eps: float, arithmetic: Arithmetic) -> Rows:
