@@ -24,6 +24,7 @@ from transductor.automata.boolean import as_dfa, from_dfa
 from transductor.automata.drawing import draw, svg
 from transductor.automata.finite_automata import DFA, NFA
 from transductor.automata.formats import AutomatonFormatError, read, write
+from transductor.automata.induction.learning import MachineFromLabels, learned_from_labels
 from transductor.automata.labelled_series import labels_of_series, series_of_labels
 from transductor.automata.library import machine
 from transductor.automata.logic.second_order import mso
@@ -52,6 +53,7 @@ __all__ = [
     "Equivalence",
     "HankelBlock",
     "LearnedAutomaton",
+    "MachineFromLabels",
     "MooreMachine",
     "NotRational",
     "OutsideFragment",
@@ -77,6 +79,7 @@ __all__ = [
     "labels_of_series",
     "learned",
     "learned_from_callable",
+    "learned_from_labels",
     "learned_from_numbers",
     "learned_from_sample",
     "left_quotient",

@@ -20,4 +20,4 @@ def compiled(function: _Function) -> _Function:
         return function
     from numba import njit
 
-    return njit(cache=True, nogil=True)(function)  # type: ignore[no-any-return]
+    return njit(cache=True, nogil=True, error_model="numpy")(function)  # type: ignore[no-any-return]

@@ -20,13 +20,14 @@ class Words(NamedTuple):
     """Labelled words, one after the other.
 
     ``offsets`` says where each begins in ``text``; ``marks`` has the label of every prefix, negative where there is
-    none; ``sizes`` has the place of each word in a tally.
+    none; ``sizes`` has the place of each word in a tally; ``each_prefix`` tells whether shorter prefixes have labels.
     """
 
     text: Array
     offsets: Array
     marks: Array
     sizes: Array
+    each_prefix: bool
 
 
 class Walks(NamedTuple):
@@ -37,12 +38,48 @@ class Walks(NamedTuple):
     at: Array
 
 
+class Present(NamedTuple):
+    """The machine that a move would change: what words do in it, how many arcs they walk, the weight of densities."""
+
+    path: Array
+    walks: Walks
+    table: Array
+    start: int
+    states: int
+    tally: Array
+    used: int
+    weight: float
+
+
+# Loops instead of ``tally[:] = 0`` and the like: numba compiles them in a fraction of the time.
+
+
+@compiled
+def _clear(tally: Array) -> None:
+    """Set every count to zero."""
+    for state in range(tally.shape[0]):
+        for label in range(tally.shape[1]):
+            for size in range(tally.shape[2]):
+                tally[state, label, size] = 0
+
+
+@compiled
+def _add(other: Array, tally: Array) -> None:
+    """Add the counts of ``other``, which may have fewer states."""
+    for state in range(other.shape[0]):
+        for label in range(tally.shape[1]):
+            for size in range(tally.shape[2]):
+                tally[state, label, size] += other[state, label, size]
+
+
 @compiled
 def run(words: Words, table: Array, start: int, path: Array, tally: Array, usage: Array) -> None:
     """Read all words; fill ``path``, ``tally`` and ``usage[state, letter]``, how often each arc is walked."""
-    text, offsets, marks, sizes = words
-    tally[:] = 0
-    usage[:] = 0
+    text, offsets, marks, sizes, _ = words
+    _clear(tally)
+    for state in range(usage.shape[0]):
+        for letter in range(usage.shape[1]):
+            usage[state, letter] = 0
     for word in range(len(offsets) - 1):
         state = start
         size = sizes[word]
@@ -77,7 +114,8 @@ def first_walks(words: Words, path: Array, states: int, letters: int) -> Walks:
                 total += count
             in_word = np.empty(total, np.int32)
             at = np.empty(total, np.int32)
-            seen[:] = -1
+            for kind in range(kinds):
+                seen[kind] = -1
         for word in range(len(offsets) - 1):
             end = offsets[word + 1]
             for place in range(offsets[word], end + 1):
@@ -106,13 +144,22 @@ def first_walks(words: Words, path: Array, states: int, letters: int) -> Walks:
 @compiled
 def _reread(words: Words, path: Array, walks: Walks, kind: int, state: int, table: Array, tally: Array) -> None:
     """Move words in ``tally``: those that walk the arc, or visit the state, ``kind`` go on from ``state`` there."""
-    text, offsets, marks, sizes = words
+    text, offsets, marks, sizes, each_prefix = words
     in_word, at = walks.in_word, walks.at
     for entry in range(walks.bounds[kind], walks.bounds[kind + 1]):
         word = in_word[entry]
         current = state
         size = sizes[word]
         end = offsets[word + 1]
+        if not each_prefix:
+            for place in range(at[entry], end):
+                current = table[current, text[place]]
+            mark = marks[end + word]
+            before = path[end + word]
+            if mark >= 0 and before != current:
+                tally[before, mark, size] -= 1
+                tally[current, mark, size] += 1
+            continue
         for place in range(at[entry], end + 1):
             mark = marks[place + word]
             if mark >= 0:
@@ -127,7 +174,7 @@ def _reread(words: Words, path: Array, walks: Walks, kind: int, state: int, tabl
 @compiled
 def _machine_bits(states: int, used: int, classes: int) -> float:
     """Return the bits of a machine: how many states, their labels, and a target for every arc that is walked."""
-    return 2 * np.log2(states + 1.0) + states * np.log2(float(classes)) + used * np.log2(float(states))
+    return float(2 * np.log2(states + 1.0) + states * np.log2(float(classes)) + used * np.log2(float(states)))
 
 
 @compiled
@@ -163,17 +210,21 @@ def description(tally: Array, table: Array, start: int, states: int, used: int, 
         now = np.zeros(states)
         now[start] = 1.0
         density = np.zeros(classes)
-        correct = np.zeros(classes)
+        balance = np.zeros(
+            classes
+        )  # right labels less wrong ones; an accident on both sides must not count as evidence
         for size in range(longest):
-            density[:] = 0
-            correct[:] = 0
-            for state in range(states):
-                label = outputs[state]
-                density[label] += now[state]
-                correct[label] += tally[state, label, size]
             for label in range(classes):
-                if correct[label] > 0 and density[label] > 0:
-                    bits += weight * correct[label] * np.log2(density[label])
+                density[label] = 0.0
+                balance[label] = 0.0
+            for state in range(states):
+                own = outputs[state]
+                density[own] += now[state]
+                for label in range(classes):
+                    balance[own] += tally[state, label, size] if label == own else -tally[state, label, size]
+            for label in range(classes):
+                if balance[label] > 0 and density[label] > 0:
+                    bits += weight * balance[label] * np.log2(density[label])
             following = np.zeros(states)
             for state in range(states):
                 if now[state] > 0:
@@ -185,31 +236,21 @@ def description(tally: Array, table: Array, start: int, states: int, used: int, 
 
 
 @compiled
-def redirected(
-    words: Words,
-    path: Array,
-    walks: Walks,
-    table: Array,
-    start: int,
-    states: int,
-    state: int,
-    letter: int,
-    tally: Array,
-    used: int,
-    weight: float,
-) -> Array:
+def redirected(words: Words, present: Present, state: int, letter: int) -> Array:
     """Return the description length for every target of one arc; ``letter`` −1 stands for the arc into the start.
 
     Which arcs are used is taken from the present machine: close, and settled by a complete run before a change is kept.
     """
+    path, walks, table, start, states, tally, used, weight = present
     letters = table.shape[1]
     bits = np.empty(states)
     entry = letter < 0
     own = start if entry else table[state, letter]
     kind = states * letters + start if entry else state * letters + letter
-    changed = np.empty_like(tally)
+    changed = np.empty(tally.shape, tally.dtype)
     for target in range(states):
-        changed[:] = tally
+        _clear(changed)
+        _add(tally, changed)
         if not entry:
             table[state, letter] = target
         if target != own:
@@ -221,31 +262,22 @@ def redirected(
 
 
 @compiled
-def joined(
-    words: Words,
-    path: Array,
-    walks: Walks,
-    table: Array,
-    start: int,
-    states: int,
-    state: int,
-    tally: Array,
-    used: int,
-    weight: float,
-) -> Array:
+def joined(words: Words, present: Present, state: int) -> Array:
     """Return the description length when ``state`` gives way to every other state; infinite for itself.
 
     ``used`` counts the arcs that are walked, without those that leave ``state``.
     """
+    path, walks, table, start, states, tally, used, weight = present
     letters = table.shape[1]
     bits = np.empty(states)
     bits[state] = np.inf
-    changed = np.empty_like(tally)
-    mended = np.empty_like(table)
+    changed = np.empty(tally.shape, tally.dtype)
+    mended = np.empty(table.shape, table.dtype)
     for target in range(states):
         if target == state:
             continue
-        changed[:] = tally
+        _clear(changed)
+        _add(tally, changed)
         for row in range(states):
             for letter in range(letters):
                 mended[row, letter] = target if table[row, letter] == state else table[row, letter]
@@ -254,3 +286,108 @@ def joined(
         # The state is still in the table, without visits: take its share of the description away.
         bits[target] += _machine_bits(states - 1, used, tally.shape[1]) - _machine_bits(states, used, tally.shape[1])
     return bits
+
+
+@compiled
+def _suffixes(words: Words, path: Array, walks: Walks, kind: int, tally: Array) -> Words:
+    """Return what the words read after they walk an arc for the first time; take these prefixes out of ``tally``."""
+    text, offsets, marks, sizes, each_prefix = words
+    lower, upper = walks.bounds[kind], walks.bounds[kind + 1]
+    count = upper - lower
+    begins = np.zeros(count + 1, np.int64)
+    for entry in range(count):
+        begins[entry + 1] = begins[entry] + offsets[walks.in_word[lower + entry] + 1] - walks.at[lower + entry]
+    rest = np.empty(begins[count], text.dtype)
+    labels = np.empty(begins[count] + count, marks.dtype)
+    own_sizes = np.empty(count, sizes.dtype)
+    for entry in range(count):
+        word = walks.in_word[lower + entry]
+        first, end = walks.at[lower + entry], offsets[word + 1]
+        own_sizes[entry] = sizes[word]
+        for place in range(first, end + 1):
+            mark = marks[place + word]
+            labels[begins[entry] + entry + place - first] = mark
+            if mark >= 0:
+                tally[path[place + word], mark, sizes[word]] -= 1
+            if place < end:
+                rest[begins[entry] + place - first] = text[place]
+    return Words(rest, begins, labels, own_sizes, each_prefix)
+
+
+@compiled
+def _walks_from(words: Words, path: Array, state: int, letter: int) -> Walks:
+    """Return where each word walks one arc for the first time, as the only entry."""
+    text, offsets = words.text, words.offsets
+    count = 0
+    in_word = np.empty(len(offsets) - 1, np.int32)
+    at = np.empty(len(offsets) - 1, np.int32)
+    for word in range(len(offsets) - 1):
+        for place in range(offsets[word], offsets[word + 1]):
+            if path[place + word] == state and text[place] == letter:
+                in_word[count] = word
+                at[count] = place + 1
+                count += 1
+                break
+    return Walks(np.array([0, count]), in_word, at)
+
+
+@compiled
+def split(words: Words, present: Present, kind: int) -> tuple[float, Array]:
+    """Return description length and table once the target of arc ``kind`` has a copy for this arc alone.
+
+    The copy is the last state, and each of its arcs has got its best target, twice round.  Arcs are numbered as in
+    ``first_walks``; the number of the start state stands for the arc into it.
+    """
+    path, walks, table, start, states, tally, used, weight = present
+    letters = table.shape[1]
+    copy = states
+    entry = kind >= states * letters
+    old = start if entry else table[kind // letters, kind % letters]
+    larger = np.empty((states + 1, letters), table.dtype)
+    for letter in range(letters):
+        for state in range(states):
+            larger[state, letter] = table[state, letter]
+        larger[copy, letter] = table[old, letter]
+    if entry:
+        start = copy
+    else:
+        larger[kind // letters, kind % letters] = copy
+    others = np.zeros((states + 1, tally.shape[1], tally.shape[2]), tally.dtype)
+    _add(tally, others)
+    own = _suffixes(words, path, walks, kind, others)
+    own_path = np.empty(len(own.marks), path.dtype)
+    usage = np.empty((states + 1, letters), np.int64)
+    current = np.empty(others.shape, others.dtype)
+    changed = np.empty(others.shape, others.dtype)
+    run(own, larger, copy, own_path, current, usage)
+    _add(others, current)
+    for letter in range(letters):
+        used += usage[copy, letter] > 0
+    best = description(current, larger, start, states + 1, used, weight)[0]
+    for _ in range(2):
+        better = False
+        for letter in range(letters):
+            if usage[copy, letter] == 0:
+                continue
+            own_walks = _walks_from(own, own_path, copy, letter)
+            before = larger[copy, letter]
+            chosen = before
+            for target in range(states + 1):
+                if target == before:
+                    continue
+                larger[copy, letter] = target
+                _clear(changed)
+                _add(current, changed)
+                _reread(own, own_path, own_walks, 0, target, larger, changed)
+                bits = description(changed, larger, start, states + 1, used, weight)[0]
+                if bits < best:
+                    best = bits
+                    chosen = target
+            larger[copy, letter] = chosen
+            if chosen != before:
+                better = True
+                run(own, larger, copy, own_path, current, usage)
+                _add(others, current)
+        if not better:
+            break
+    return best, larger

@@ -121,7 +121,7 @@ def _evidence(counts: Array, right: float, wrong: float) -> float:
     value = 0.0
     for count in counts:
         value += np.exp((count - most) * (right - wrong))
-    return most * right + (total - most) * wrong + np.log(value / len(counts))
+    return float(most * right + (total - most) * wrong + np.log(value / len(counts)))
 
 
 @compiled
@@ -163,7 +163,7 @@ def _shape_score(tree: Tree, node: int, other: int, log_gamma: Array, log_gamma_
             value += log_gamma[own + count] - log_gamma[own] - log_gamma[count]
     if one == 0 or two == 0:
         return 0.0
-    return value - log_gamma_total[one + two] + log_gamma_total[one] + log_gamma_total[two]
+    return float(value - log_gamma_total[one + two] + log_gamma_total[one] + log_gamma_total[two])
 
 
 @compiled
@@ -231,11 +231,12 @@ def _undone(tree: Tree, logs: Logs, written: int, joined: int) -> None:
 
 @compiled
 def merged(tree: Tree, evidence: Evidence, way: int, most: int, steps: int, red: Array, reds: int) -> tuple[int, int]:
-    """Make at most ``steps`` decisions at the fringe; return how many red nodes there are and how many are left.
+    """Make at most ``steps`` decisions at the fringe; return how many states there are, and whether nodes are left.
 
-    The tables are changed in place.  ``red`` lists the nodes that are states already, ``reds`` of them; a child of one
-    that is none itself is at the fringe.  BAYES decides about the node that most words pass; EVIDENCE folds the best
-    pair unless a node at the fringe fits nowhere, which becomes a state; FIRST takes the first node and the first fit.
+    That is 1 if some are, 0 if none is, −1 if more than ``most`` states are needed.  The tables are changed in place.
+    ``red`` lists the nodes that are states already, ``reds`` of them; a child of one that is none itself is at the
+    fringe.  BAYES decides about the node that most words pass; EVIDENCE folds the best pair unless a node at the fringe
+    fits nowhere, which becomes a state; FIRST takes the first node and the first fit.
     """
     child, mass = tree.child, tree.mass
     size, letters = child.shape
@@ -297,7 +298,7 @@ def merged(tree: Tree, evidence: Evidence, way: int, most: int, steps: int, red:
         if chosen_parent < 0:
             return reds, 0
         node = child[chosen_parent, chosen_letter]
-        if promoted and (reds < most or chosen_into < 0):
+        if promoted:
             if reds >= most:
                 return reds, -1
             red[reds] = node

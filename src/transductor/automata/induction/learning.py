@@ -1,0 +1,278 @@
+"""The machine with the shortest description of labelled words, some labels perhaps wrong.
+
+Merging states of the prefix tree gives several starts; local search improves each of them by one criterion, the length
+of a description of the machine and of the labels given the machine; then the data are asked whether they support it.
+docs/induction.md derives the criterion and states what is measured.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from transductor.automata.induction.compiled import COMPILES
+from transductor.automata.induction.merging import merged_machine
+from transductor.automata.induction.sample import Sample, sample_of
+from transductor.automata.induction.search import Candidate, Search
+from transductor.automata.induction.support import (
+    GAIN,
+    LEVEL,
+    MOST_NOISE,
+    bits_of_labels,
+    longest_tenth,
+    minimal,
+    more_often_wrong,
+    unevenly_wrong,
+    wrong_prefixes,
+)
+from transductor.automata.moore import MooreMachine
+
+METHODS = ("description_length", "edsm", "rpni")
+
+Progress = Callable[[float, str], None]
+
+# η and γ of each start: the noise that merging reckons with, and the weight of the evidence from next letters.
+_PLAIN = ((0.02, 0.0), (0.08, 0.0), (0.002, 0.0))
+_SHAPED = ((0.02, 0.3), (0.08, 0.3), (0.02, 1.0), (0.08, 1.0))
+# More states than these at the start have never helped; what needs more grows by splitting.
+_MOST_AT_START = 100
+
+
+@dataclass(frozen=True)
+class MachineFromLabels:
+    """A machine learned from labelled words, and what the data say about it.
+
+    Attributes:
+        machine: The minimal machine; the label of its start, state 0, is that of the empty word.
+        errors: Labels of the sample that the machine contradicts.
+        labels: Labels in the sample.
+        noise: Estimated share of wrong labels.
+        bits: Description length of the machine and of the labels given it.
+        bits_alone: Description length of the labels without any machine.
+        supported: Whether the data support this machine; ``reasons`` says why or why not.
+        reasons: Sentences for a reader: what speaks for or against the machine, and what to do.
+    """
+
+    machine: MooreMachine
+    errors: int
+    labels: int
+    noise: float
+    bits: float
+    bits_alone: float
+    supported: bool
+    reasons: tuple[str, ...]
+
+
+def learned_from_labels(
+    words: Sequence[Sequence[int]],
+    labels: Sequence[int] | Sequence[Sequence[int]],
+    *,
+    letters: int,
+    classes: int,
+    method: str = "description_length",
+    seconds: float | None = None,
+    seed: int = 0,
+    on_progress: Progress | None = None,
+    max_states: int = 200,
+) -> MachineFromLabels:
+    """Return the machine that describes the labels of the words in the fewest bits.
+
+    Args:
+        words: Sequences of letters ``0 … letters − 1``; empty ones are allowed.
+        labels: One class for every word, or one for every letter of every word; ``IGNORED`` where there is none.
+        letters: How many letters there are.
+        classes: How many classes there are.
+        method: ``"description_length"`` tolerates wrong labels; ``"edsm"`` and ``"rpni"`` are the classical
+            algorithms, which take every label as true (of a word labelled twice, the more frequent class).
+        seconds: Stop after about this time with the best machine so far.
+        seed: Of the lots by which words are held out and chances estimated.
+        on_progress: Called with a share of the work between 0 and 1 and a sentence.
+        max_states: The largest machine to consider.
+    """
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}; got {method!r}")
+    if max_states < 1:
+        raise ValueError(f"max_states must be at least 1; got {max_states!r}")
+    if seconds is not None and seconds <= 0:
+        raise ValueError(f"seconds must be positive, or None for no limit; got {seconds!r}")
+    sample = sample_of(words, labels, letters, classes)
+    learner = _Learner(sample, max_states, seconds, seed, on_progress or (lambda share, text: None))
+    return learner.described() if method == "description_length" else learner.classical(method)
+
+
+class _Learner:
+    """One call of ``learned_from_labels``: the sample, the clock and what is reported."""
+
+    def __init__(
+        self, sample: Sample, max_states: int, seconds: float | None, seed: int, on_progress: Progress
+    ) -> None:
+        self.sample, self.max_states, self.seed = sample, max_states, seed
+        self.on_progress = on_progress
+        self.began = time.monotonic()
+        self.seconds = seconds
+        self.cut_short = False
+        self._share, self._text, self._told = 0.0, "", self.began
+
+    def go_on(self, part: float = 1.0) -> bool:
+        """Tell whether this part of the time is still left; repeat the last report now and then."""
+        now = time.monotonic()
+        if now - self._told > 1.0:
+            self._told = now
+            self.on_progress(self._share, f"{self._text} ({now - self.began:.0f} s)")
+        if self.seconds is not None and now - self.began > part * self.seconds:
+            self.cut_short = True
+            return False
+        return True
+
+    def report(self, share: float, text: str) -> None:
+        """Report a share of the work and a sentence."""
+        self._share, self._text, self._told = share, text, time.monotonic()
+        self.on_progress(share, text)
+
+    def classical(self, method: str) -> MachineFromLabels:
+        """Return what RPNI or EDSM gives."""
+        self.report(0.0, f"merging states, {method.upper()}" + _SLOW)
+        search = Search(self.sample, max_states=self.max_states)
+        table = merged_machine(self.sample, way=method, max_states=self.max_states, go_on=self.go_on)
+        if table is None:
+            constant = search.measured(np.zeros((1, self.sample.letters), dtype=np.int32))
+            limit = f"{self.seconds:g} seconds" if self.cut_short else f"{self.max_states} states"
+            return self._answer(
+                constant,
+                (f"{method.upper()} did not end within {limit}; if some labels are wrong, use 'description_length'.",),
+                supported=False,
+            )
+        candidate = search.measured(table)
+        held_out = longest_tenth(self.sample, self.seed)
+        shorter = self._classical_part(method, self.sample.part(~held_out)) if held_out.any() else None
+        return self._answer(candidate, *self._judged(candidate, shorter))
+
+    def _classical_part(self, method: str, part: Sample) -> Candidate | None:
+        """Return what RPNI or EDSM gives on a part of the sample."""
+        self.report(0.6, "the same from the shorter words")
+        table = merged_machine(part, way=method, max_states=self.max_states, go_on=self.go_on) if part.labels else None
+        return None if table is None else Search(part, max_states=self.max_states).measured(table)
+
+    def described(self) -> MachineFromLabels:
+        """Return the machine with the shortest description."""
+        best = self._best(self.sample, 0.0, 0.7)
+        held_out = longest_tenth(self.sample, self.seed)
+        shorter = None
+        if held_out.any() and self.go_on(0.8) and best.states > 1:
+            part = self.sample.part(~held_out)
+            if part.labels:
+                shorter = self._best(part, 0.7, 1.0, start=best)
+        return self._answer(best, *self._judged(best, shorter))
+
+    def _best(self, sample: Sample, begin: float, end: float, start: Candidate | None = None) -> Candidate:
+        """Return the best candidate of all starts; fewer starts where the first agree."""
+        part = end if self.seconds is not None else 1.0
+        search = Search(sample, max_states=self.max_states, go_on=lambda: self.go_on(part))
+        best = search.measured(np.zeros((1, sample.letters), dtype=np.int32))
+        starts = _PLAIN if sample.tagged else _PLAIN + _SHAPED
+        most = self.max_states if sample.tagged else min(self.max_states, _MOST_AT_START)
+        results = []
+        if start is not None:
+            results.append(search.improved(search.measured(start.table, start.start)))
+            best = min(best, *results, key=_bits)
+        for number, (noise, shape) in enumerate(starts):
+            agreeing = sum(abs(result.bits - best.bits) < 1e-6 for result in results)
+            if agreeing >= (3 if start is None else 2) or not self.go_on(part):
+                break
+            share = begin + (end - begin) * number / len(starts)
+            self.report(share, f"start {number + 1} of at most {len(starts)}, {best.states} states so far" + _SLOW)
+            table = merged_machine(
+                sample,
+                way="bayes",
+                noise=noise,
+                shape=shape,
+                max_states=most,
+                go_on=lambda: self.go_on(part),
+            )
+            if table is not None:
+                results.append(search.improved(search.measured(table)))
+                best = min(best, results[-1], key=_bits)
+        if not results:  # grow from one state
+            best = search.improved(best)
+        return best
+
+    def _judged(self, best: Candidate, shorter: Candidate | None) -> tuple[tuple[str, ...], bool]:
+        """Return the sentences about a machine, and whether the data support it; ``shorter`` saw the shorter words."""
+        against = self._objections(best, shorter)
+        if against:
+            return tuple(against), False
+        share = f"{best.errors} of {self.sample.labels} labels contradict it ({best.errors / self.sample.labels:.1%})"
+        return (
+            f"The same {best.states} states come out of the shorter nine tenths of the words.",
+            f"{share}, no more on the longest words than on the others, and no state more than chance allows.",
+            f"Machine and labels take {best.plain_bits:.0f} bits, the labels alone {bits_of_labels(self.sample):.0f}.",
+        ), True
+
+    def _objections(self, best: Candidate, shorter: Candidate | None) -> list[str]:
+        sample = self.sample
+        if int((sample.counts > 0).sum()) == 1:
+            return ["All labels are the same class: there is nothing to tell apart. Add words of another class."]
+        gain = bits_of_labels(sample) - best.plain_bits
+        if best.states == 1 or gain < GAIN:
+            return [
+                f"No machine describes the labels clearly better than their frequencies do ({max(gain, 0):.0f} bits; "
+                f"{GAIN:.0f} are asked for): the labels may not depend on the words through finitely many states, or "
+                "there are too few words. Check the labels, or give more words, short ones above all."
+            ]
+        if shorter is None:
+            limit = "the time ran out" if self.cut_short else "there are too few words"
+            return [f"The machine could not be checked on words held out: {limit}. Give more seconds or more words."]
+        against = []
+        if best.errors > MOST_NOISE * sample.labels:
+            against.append(
+                f"{best.errors / sample.labels:.0%} of the labels contradict the machine; beyond {MOST_NOISE:.0%}, "
+                "wrong labels cannot be told from a machine that is too small. Give more words, or check the labels."
+            )
+        one, other = _minimal(best), _minimal(shorter)
+        word = () if one.outputs[0] != other.outputs[0] else one.separating_word(other)
+        if word is not None:
+            against.append(
+                f"The shorter nine tenths of the words give another machine ({other.states} states instead of "
+                f"{one.states}; the two differ on a word of {len(word)} letters): the data do not settle it. Give more "
+                "words; if that does not help, no finite machine may be right, and a model with attention may be."
+            )
+        checked = Search(sample, max_states=self.max_states).measured(shorter.table, shorter.start)
+        wrong = wrong_prefixes(sample, checked)
+        if more_often_wrong(sample, wrong, longest_tenth(sample, self.seed)) < LEVEL:
+            against.append(
+                "The machine of the shorter words is wrong more often on the longest tenth: what it learned does not "
+                "carry over to longer words. No machine with so few states may be right; a counter or a stack may be."
+            )
+        if unevenly_wrong(sample, best, wrong_prefixes(sample, best), self.seed) < LEVEL:
+            against.append(
+                "Labels that contradict the machine gather in some of its states, as mistakes of the machine do and "
+                "accidents do not. Give more words: more states may be needed than these can show."
+            )
+        return against
+
+    def _answer(self, candidate: Candidate, reasons: tuple[str, ...], supported: bool) -> MachineFromLabels:
+        self.report(1.0, f"{candidate.states} states")
+        return MachineFromLabels(
+            machine=_minimal(candidate),
+            errors=candidate.errors,
+            labels=self.sample.labels,
+            noise=candidate.errors / self.sample.labels,
+            bits=candidate.plain_bits,
+            bits_alone=bits_of_labels(self.sample),
+            supported=supported,
+            reasons=reasons,
+        )
+
+
+def _bits(candidate: Candidate) -> float:
+    return candidate.bits
+
+
+def _minimal(candidate: Candidate) -> MooreMachine:
+    return minimal(candidate.table.astype(np.int64), candidate.outputs, candidate.start)
+
+
+_SLOW = "" if COMPILES else " (slowly: pip install 'transductor[cpu]' compiles the loops)"

@@ -1,0 +1,223 @@
+"""Local search for the machine with the shortest description of labels and machine together.
+
+Four moves: an arc gets another target, a state gives way to another, a state is split in two along an arc into it, and
+the start is unrolled (split along the arc into the start).  A split pays only once the copy differs, so the arcs of the
+copy are chosen before it is judged.  A move is kept if it shortens the description; only the words that walk the
+changed arc are read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transductor.automata.induction.sample import Sample
+
+Table = NDArray[np.int32]
+
+SHAPE_WEIGHT = 0.05  # g: how much of what dense classes cost counts; with 1, sparse languages are over-fitted
+_LESS = 1e-6  # bits; smaller gains are rounding
+
+
+@cache
+def _loops() -> ModuleType:
+    """Return the compiled loops; importing numba takes half a second, so it waits for its first use."""
+    return import_module("transductor.automata.induction.machine_loops")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A machine, what the words do in it, and its description length.
+
+    Attributes:
+        table: ``(states, letters)``, complete; states are those that some word visits.
+        start: The state before the first letter.
+        bits: Description length, densities included: what the search shortens.
+        errors: Labels that the machine contradicts.
+        path: State after every prefix of every word.
+        tally: Prefixes by state, label and size.
+        usage: How often each arc is walked.
+    """
+
+    table: Table
+    start: int
+    bits: float
+    errors: int
+    path: NDArray[np.int32]
+    tally: NDArray[np.int32]
+    usage: NDArray[np.int64]
+
+    @property
+    def states(self) -> int:
+        """How many states there are."""
+        return len(self.table)
+
+    @property
+    def plain_bits(self) -> float:
+        """Description length without the densities of the classes: machine, and labels given the machine."""
+        used = int((self.usage > 0).sum())
+        return float(_loops().description(self.tally, self.table, self.start, self.states, used, 0.0)[0])
+
+    @property
+    def outputs(self) -> NDArray[np.int64]:
+        """The label of each state: the most frequent one there, and the most frequent of all where there is none."""
+        counts = self.tally.sum(2)
+        outputs: NDArray[np.int64] = counts.argmax(1)
+        outputs[counts.sum(1) == 0] = counts.sum(0).argmax()
+        return outputs
+
+
+class Search:
+    """Local search on one sample."""
+
+    def __init__(self, sample: Sample, *, max_states: int, go_on: Callable[[], bool] = lambda: True) -> None:
+        loops = _loops()
+        self.sample = sample
+        self.max_states = max_states
+        self.go_on = go_on
+        self.words = loops.Words(sample.text, sample.offsets, sample.marks, sample.sizes, sample.tagged)
+        self.weight = 0.0 if sample.tagged else SHAPE_WEIGHT
+        self._sizes = int(sample.sizes.max()) + 1
+
+    def measured(self, table: Table, start: int = 0) -> Candidate:
+        """Return the candidate of a table; unvisited states go, and arcs that no word walks get the stated target."""
+        table = np.array(table, dtype=np.int32)
+        table[table < 0] = 0  # no word walks it
+        path, tally, usage = self._run(table, start)
+        visited = np.zeros(len(table), dtype=bool)
+        visited[path] = True
+        if not visited.all():
+            number = (np.cumsum(visited) - 1).astype(np.int32)
+            table = np.where(visited[table], number[table], 0)[visited].astype(np.int32)
+            start, path = int(number[start]), number[path]
+            tally, usage = tally[visited], usage[visited]
+        table = completed(table, usage)
+        used = int((usage > 0).sum())
+        bits, errors = _loops().description(tally, table, start, len(table), used, self.weight)
+        return Candidate(table, start, float(bits), int(errors), path, tally, usage)
+
+    def _run(self, table: Table, start: int) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
+        path = np.empty(len(self.sample.marks), dtype=np.int32)
+        tally = np.zeros((len(table), self.sample.classes, self._sizes), dtype=np.int32)
+        usage = np.zeros(table.shape, dtype=np.int64)
+        _loops().run(self.words, table, start, path, tally, usage)
+        return path, tally, usage
+
+    def improved(self, candidate: Candidate) -> Candidate:
+        """Return a candidate that no move improves, or the best so far once ``go_on`` says no."""
+        while self.go_on():
+            better = self._joined(candidate) or self._redirected(candidate) or self._split(candidate)
+            if better is None:
+                break
+            candidate = better
+        return candidate
+
+    def _present(self, candidate: Candidate) -> Any:
+        """Return what the loops need to know about a candidate."""
+        return _loops().Present(
+            candidate.path,
+            _loops().first_walks(self.words, candidate.path, candidate.states, self.sample.letters),
+            candidate.table,
+            candidate.start,
+            candidate.states,
+            candidate.tally,
+            int((candidate.usage > 0).sum()),
+            self.weight,
+        )
+
+    def _redirected(self, candidate: Candidate) -> Candidate | None:
+        """Give every arc its best target, one after the other; ``None`` if none has a better one."""
+        first = candidate
+        arcs = [(candidate.start, -1), *zip(*np.nonzero(candidate.usage), strict=True)]
+        present = self._present(candidate)
+        for state, letter in arcs:
+            if not self.go_on():
+                break
+            bits = _loops().redirected(self.words, present, int(state), int(letter))
+            target = int(bits.argmin())
+            if bits[target] < candidate.bits - _LESS:
+                table, start = candidate.table.copy(), candidate.start
+                if letter < 0:
+                    start = target
+                else:
+                    table[state, letter] = target
+                after = self.measured(table, start)
+                if after.bits < candidate.bits - _LESS:
+                    if after.states < candidate.states:
+                        return after  # states have other numbers now
+                    candidate = after
+                    present = self._present(candidate)
+        return candidate if candidate is not first else None
+
+    def _joined(self, candidate: Candidate) -> Candidate | None:
+        """Let states give way to others, the most useful first; ``None`` if that never helps."""
+        present = self._present(candidate)
+        walked = (candidate.usage > 0).sum(1)
+        gains = []
+        for state in range(candidate.states if candidate.states > 1 else 0):
+            if not self.go_on():
+                return None
+            bits = _loops().joined(self.words, present._replace(used=int(walked.sum() - walked[state])), state)
+            gains += [
+                (float(bits[target]), state, int(target)) for target in np.flatnonzero(bits < candidate.bits - _LESS)
+            ]
+        best, table, start = candidate, candidate.table, candidate.start
+        gone: set[int] = set()
+        for _, state, target in sorted(gains):
+            if state not in gone and target not in gone and self.go_on():
+                trial = np.where(table == state, target, table)
+                entry = target if start == state else start
+                after = self.measured(trial, entry)
+                if after.bits < best.bits - _LESS:
+                    best, table, start = after, trial, entry
+                    gone.add(state)
+        return best if best is not candidate else None
+
+    def _split(self, candidate: Candidate) -> Candidate | None:
+        """Split a state along the arc where that helps most; ``None`` if it never helps."""
+        if candidate.states >= self.max_states:
+            return None
+        present = self._present(candidate)
+        entry = candidate.table.size + candidate.start
+        gains = []
+        for kind in (entry, *np.flatnonzero(candidate.usage)):
+            if not self.go_on():
+                break
+            bits, table = _loops().split(self.words, present, int(kind))
+            if bits < candidate.bits - _LESS:
+                gains.append((float(bits), int(kind), table))
+        for _, kind, table in sorted(gains, key=lambda gain: gain[:2])[:5]:
+            after = self.measured(table, candidate.states if kind == entry else candidate.start)
+            if after.bits < candidate.bits - _LESS:
+                return after
+        return None
+
+
+def completed(table: Table, usage: NDArray[np.int64]) -> Table:
+    """Return the table with a target for every arc that no word walks.
+
+    It is the sink, a state that no walked arc leaves, where there is one (the busiest of several); otherwise the
+    state to which this letter leads most often.
+    """
+    walked = usage > 0
+    if walked.all():
+        return table
+    own = np.arange(len(table))[:, None]
+    stays = (walked & (table == own)).any(1) & ~(walked & (table != own)).any(1)
+    table = table.copy()
+    if stays.any():
+        table[~walked] = int(np.where(stays, usage.sum(1), -1).argmax())
+        return table
+    for letter in range(table.shape[1]):
+        missing = ~walked[:, letter]
+        if missing.any():
+            target = np.bincount(table[:, letter], weights=usage[:, letter], minlength=len(table))
+            table[missing, letter] = int(target.argmax())
+    return table
