@@ -352,7 +352,8 @@ class Model:
         need(4 * (n + 6) <= 1 << bits, "the stream is too wide")
         mean, wide = sum(x for x, _ in balls) // n, over(sum(r for _, r in balls), n) + 1
         error = over(4 * (n + 6) * squares, gamma * n) + over(32 * n * (one + most), 1 << tiny)
-        low = sum(max(0, abs(x - mean) - r) ** 2 for x, r in balls) // (n * one) - over(wide * wide, one) + eps - error
+        low = sum(max(0, abs(x - mean) - r) ** 2 for x, r in balls) // (n * one) - over(wide * wide, one)
+        low = max(0, low) + eps - error
         high = over(sum((abs(x - mean) + r) ** 2 for x, r in balls), n * one) + eps + error  # least about its own mean
         need(low << 60 >= one, "the variance in a layer norm may be too small")
         least, root = two // (math.isqrt(high * one) + 1), over(two, math.isqrt(low * one))
