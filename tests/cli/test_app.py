@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
+import transductor.studies
 from transductor import BackboneConfig, RationalHead, StackedTransductor, Transformer, save
 from transductor.bench.model_cost import MODELS
 from transductor.cli import app
 from transductor.results import read_record
+from transductor.studies import DemoStudy, run_demo
+from transductor.studies import demo as demo_study
+from transductor.training import TrainingSettings
 from transductor.transitions import DenseTransitions, StochasticTransitions
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -65,17 +70,39 @@ def test_two_equal_demos_record_identical_numbers(demo, tmp_path):
     assert first == second
 
 
-def test_an_interrupted_demo_writes_nothing(tmp_path, monkeypatch):
-    import transductor.studies
+def test_an_interrupted_demo_goes_on(tmp_path, monkeypatch):
+    """Interrupted in the middle of the second model: the first is not trained again, and the numbers are equal."""
+    monkeypatch.setattr(demo_study, "_CHECKPOINT_EVERY", 1)
+    study = DemoStudy(lengths=(50,), evaluation_batch=4, training=TrainingSettings(steps=3, length=50, batch_size=8))
+    taken = []
 
-    def interrupted(*_):
+    def on_step(model, seed, point):
+        taken.append((model, point.step))
+        if taken[-1] == ("transformer", 2) and len(taken) == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_demo(study, on_step, folder=tmp_path)
+    again, _ = run_demo(study, on_step, folder=tmp_path)
+    assert [step for model, step in taken if model == "transductor"] == [1, 2, 3]
+    assert again.measurements == run_demo(study)[0].measurements
+    # What is kept of other settings is not gone on with.
+    longer = replace(study, training=replace(study.training, steps=4))
+    assert run_demo(longer, folder=tmp_path)[0].measurements == run_demo(longer)[0].measurements
+
+
+def test_an_interrupted_demo_says_how_to_go_on(tmp_path, monkeypatch):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(transductor.studies, "run_demo", interrupted)
-    result = invoke("demo", "--out", str(tmp_path / "out"))
+    result = invoke("demo", "-o", str(tmp_path / "out"))
     assert result.exit_code == 130
-    assert "nothing was written" in result.output
-    assert not (tmp_path / "out").exists()
+    assert f"the same command goes on from what is kept in {tmp_path / 'out' / 'state'}" in result.output
+    (tmp_path / "file").write_text("")
+    result = invoke("demo", "-o", str(tmp_path / "file"))
+    assert result.exit_code == 2
+    assert "--output must be a folder" in result.output
 
 
 def test_info_describes_every_head(tmp_path):

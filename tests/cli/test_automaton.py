@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -70,8 +71,32 @@ def test_learn_from_a_file_of_strings(tmp_path):
     result = invoke("learn", sample, "--rank", 2, "-o", tmp_path / "learned.json")
     assert result.exit_code == 0, result.output
     assert "3,000 strings; rank 2" in result.output
+    shares = re.search(r"held-out perplexity: ([\d.]+) on 600 strings.*letters alone ([\d.]+)", result.output)
+    assert 1 < float(shares[1]) < float(shares[2])
+    few = tmp_path / "few.txt"
+    few.write_text("ab\na\n")
+    assert "fewer than five strings" in invoke("learn", few, "--rank", 1).output
     learned = read(tmp_path / "learned.json")
     assert max(abs(learned(word) - true(word)) for word in ("", "a", "b", "ab", "ba")) < 0.05
+
+
+def test_a_level_without_a_group_has_resets():
+    result = invoke("decompose", "regex:(a|b)*a")
+    assert result.exit_code == 0, result.output
+    assert "resets on 2 points" in result.output
+    assert "order 1" not in result.output
+
+
+def test_every_file_can_be_named_by_an_option(tmp_path):
+    assert invoke("convert", "parity", "-o", tmp_path / "parity.json").exit_code == 0
+    assert invoke("draw", "parity", "-o", tmp_path / "parity.svg").exit_code == 0
+    assert invoke("decompose", "symmetric:3", "-o", tmp_path / "levels.png").exit_code == 0
+    for name in ("parity.json", "parity.svg", "levels.png"):
+        assert (tmp_path / name).stat().st_size
+    for arguments in (("convert", "parity"), ("draw", "parity", "a.svg", "-o", "b.svg")):
+        result = invoke(*arguments)
+        assert result.exit_code == 2
+        assert "OUTPUT must be given once" in result.output
 
 
 def test_decompose_reports_and_verifies(tmp_path):

@@ -19,6 +19,9 @@ from tests.studies.miniatures import OFTEN, PLAIN, TRAINING, TRANSFORMER, conten
 from transductor import results
 from transductor.cli import app
 from transductor.cli import studies as commands
+from transductor.report.study_figures import study_figure
+from transductor.report.study_records import read_studies
+from transductor.report.style import QUICK, mark_quick
 from transductor.studies import STUDIES, Probe, Study, reproduction, running
 from transductor.studies.running import record_path
 
@@ -113,6 +116,23 @@ def test_quick_is_one_seed_and_short(tmp_path):
     findings(tmp_path, ODD.shortened())
     assert ODD.shortened().arms[0].training.steps == 10
     assert "0 runs are there already, 2 are to be done" in reproduce(tmp_path, "odd", "--seeds", 2).output
+
+
+def test_what_a_quick_run_writes_says_so(tmp_path):
+    assert reproduce(tmp_path, "odd", "--quick").exit_code == 0
+    assert not (tmp_path / "odd.png").exists()
+    assert "No result." in (tmp_path / "odd_quick.md").read_text()
+    assert "(odd_quick.png)" in (tmp_path / "odd_quick.md").read_text()
+    assert (tmp_path / "odd_quick.png").stat().st_size
+    (study,) = read_studies(tmp_path)
+    assert study.quick
+    figure = study_figure(study)
+    before = len(figure.texts)
+    mark_quick(figure)
+    assert [text.get_text() for text in figure.texts[before:]] == ["quick check", QUICK]
+    # The same records reported again, later, are marked too.
+    assert CliRunner().invoke(app, ["report", str(tmp_path), "-o", str(tmp_path / "again")]).exit_code == 0
+    assert sorted(path.name for path in (tmp_path / "again").iterdir()) == ["odd_quick.md", "odd_quick.png"]
 
 
 def test_the_latency_of_the_scan_is_a_study_by_its_name(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ import torch
 
 import transductor.portraits
 from tests.extraction.near_machines import clock, dense_readout, noisy_readout
-from transductor.automata import regex
+from transductor.automata import TokenAlphabet, regex
 from transductor.compilation import compile_head, compile_model
 from transductor.extraction import harden
 from transductor.model import BackboneConfig, RationalReadout, RationalTransductor, StackedTransductor
@@ -152,6 +152,19 @@ def test_with_words_only_what_they_show_is_followed():
     assert seen.drift.powers == {}  # no expression is a digit and a digit and a digit
     assert all(leak is not None and leak < 0.1 for leak in seen.leak.worst)
     assert max(seen.drift.worst) < seen.drift.limit
+
+
+def test_the_sink_is_not_shown_and_classes_have_names():
+    task = task_named("arithmetic:3")
+    words = task.sample(600, 41, torch.Generator().manual_seed(0)).tolist()
+    model = noisy_readout(task.automaton(), 3)
+    seen = portrait(model, task.automaton(), [word[: 5 + 2 * (row % 9)] for row, word in enumerate(words)],
+                    letters="012+-*", classes=["zero", "one", "two"], length=30)  # fmt: skip
+    assert seen.learned.shown == seen.learned.states - 1
+    assert set(seen.learned.labels) == {"zero", "one", "two", None}
+    assert set(seen.learned.transitions[seen.learned.sink]) == {seen.learned.sink}
+    with pytest.raises(ValueError, match="letters must be left out where an alphabet is given"):
+        portrait(model, letters="012+-*", alphabet=TokenAlphabet.all_tokens(6))
 
 
 def test_a_portrait_is_written_and_read(tmp_path):

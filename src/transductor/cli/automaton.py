@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transductor.cli.options import SOURCE, Alphabet, Weights, automaton_of
+from transductor.cli.options import SOURCE, Alphabet, Output, Weights, automaton_of, chosen_output
 from transductor.cli.terminal import console, print_written, refusals
 
 if TYPE_CHECKING:
@@ -121,14 +122,15 @@ def _facts(machine: WeightedAutomaton) -> str:
 
 
 @automaton.command()
-def convert(source: Source, output: Annotated[Path, typer.Argument(help="The new file; its suffix is the format.")],
-            alphabet: Alphabet = None, weights: Weights = None,
+def convert(source: Source,
+            output: Annotated[Path | None, typer.Argument(help="The new file; its suffix is the format.")] = None,
+            output_option: Output = None, alphabet: Alphabet = None, weights: Weights = None,
             over: Annotated[str | None, typer.Option(help="Read the numbers as rational, float or boolean.")] = None,
             ) -> None:  # fmt: skip
     """Write an automaton in another format."""
     with refusals():
         machine = automaton_of(source, alphabet, weights)
-        _print_or_write(machine if over is None else machine.over(over), output)
+        _print_or_write(machine if over is None else machine.over(over), chosen_output(output, output_option))
 
 
 @automaton.command()
@@ -179,7 +181,32 @@ def learn(
         strings = [tuple(line.split()) if blanks else tuple(line.strip()) for line in lines]
         learned = learned_from_sample(strings, statistics=statistics, rank=rank)  # type: ignore[arg-type]
         _print_or_write(learned.automaton, output)
+        held_out = _held_out_perplexity(strings, learned.rank, statistics)
     typer.echo(f"{len(strings):,} strings; rank {learned.rank}; relative residual on the block {learned.residual:.1e}")
+    typer.echo(held_out)
+
+
+def _held_out_perplexity(strings: Sequence[tuple[str, ...]], rank: int, statistics: str) -> str:
+    """Say how well a machine of this rank, learned from four fifths of the strings, guesses the other fifth."""
+    import numpy as np
+
+    from transductor.automata.probabilistic import smoothed, unigram
+    from transductor.automata.spectral.learning import learned_from_sample
+    from transductor.automata.words import letters_of
+
+    order, count = np.random.default_rng(0).permutation(len(strings)), len(strings) // 5
+    if count == 0 or rank == 0:
+        return "held-out perplexity: not measured, there are fewer than five strings or no state"
+    held, kept = ([strings[place] for place in places] for places in (order[:count], order[count:]))
+    letters = letters_of(strings)
+    learned = learned_from_sample(kept, letters, statistics=statistics, rank=rank)  # type: ignore[arg-type]
+    background = unigram(letters, kept)
+    with_states = smoothed(learned.automaton, background=background).perplexity(held)
+    alone = smoothed(learned.automaton, background=background, weight=1.0).perplexity(held)
+    return (
+        f"held-out perplexity: {with_states:.4g} on {count:,} strings, learned from the others; "
+        f"by the frequencies of letters alone {alone:.4g}"
+    )
 
 
 @automaton.command()
@@ -187,7 +214,9 @@ def decompose(
     source: Source,
     alphabet: Alphabet = None,
     weights: Weights = None,
-    picture: Annotated[Path | None, typer.Option(help="Draw the levels here (.png, .svg, .pdf).")] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", "--output", "-o", help="Draw the levels here (.png, .svg, .pdf).")
+    ] = None,
 ) -> None:
     """Decompose by Krohn–Rhodes into a cascade of permutations and resets, verified by product reachability."""
     from transductor.automata.decomposition.cascade import verify
@@ -209,7 +238,8 @@ def decompose(
 @automaton.command("draw")
 def draw_automaton(
     source: Source,
-    output: Annotated[Path, typer.Argument(help="A picture: .svg, .png, .pdf or .dot.")],
+    output: Annotated[Path | None, typer.Argument(help="A picture: .svg, .png, .pdf or .dot.")] = None,
+    output_option: Output = None,
     alphabet: Alphabet = None,
     weights: Weights = None,
     force: Annotated[bool, typer.Option("--force", help="However many states.")] = False,
@@ -218,4 +248,5 @@ def draw_automaton(
     from transductor.automata.drawing import draw
 
     with refusals():
-        print_written(draw(automaton_of(source, alphabet, weights), output, force=force))
+        picture = chosen_output(output, output_option)
+        print_written(draw(automaton_of(source, alphabet, weights), picture, force=force))

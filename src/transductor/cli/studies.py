@@ -25,13 +25,17 @@ def reproduce(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from 0.")] = 5,
     quick: Annotated[
-        bool, typer.Option("--quick", help="One seed, everything short: minutes, a check that everything runs.")
+        bool,
+        typer.Option(
+            "--quick", help="One seed, everything short: minutes, a check that everything runs; files say so."
+        ),
     ] = False,
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 for as many as there are cores.")] = 0,
     backend: Annotated[str, typer.Option(help="loky (this computer), dask or ray.")] = "loky",
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "cpu",
     output: Annotated[
-        Path, typer.Option(help="Folder for the records; what is there already is not done again.")
+        Path,
+        typer.Option("--output", "-o", help="Folder for the records; what is there already is not done again."),
     ] = _FOLDER,
 ) -> None:
     """Train and judge every arm of the studies; the same command again goes on where it was interrupted."""
@@ -80,7 +84,9 @@ def reproduce(
 
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of records, as reproduce leaves it.")] = _FOLDER,
-    output: Annotated[Path | None, typer.Option(help="Folder for tables and figures; the same without it.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder for tables and figures; the same without it.")
+    ] = None,
 ) -> None:
     """Rebuild every table and figure from the records alone."""
     from transductor.report import study_report
@@ -111,5 +117,6 @@ def _latency(output: Path, device: str, quick: bool) -> None:
     from transductor.report import latency_figure
 
     record = run_latency(LatencyStudy.small() if quick else LatencyStudy.for_device(device), device)
-    record.write(output / _LATENCY / f"{record.name}.json")
-    latency_figure(record, output / _LATENCY / f"{record.name}.png")
+    name = f"{record.name}_quick" if quick else record.name
+    record.write(output / _LATENCY / f"{name}.json")
+    print_written(latency_figure(record, output / _LATENCY / f"{name}.png"))

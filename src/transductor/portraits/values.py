@@ -33,6 +33,11 @@ class Drawn:
         """How many states there are."""
         return len(self.transitions)
 
+    @property
+    def shown(self) -> int:
+        """How many states are drawn: all but the sink."""
+        return self.states - (self.sink is not None)
+
 
 @dataclass(frozen=True)
 class Trajectory:

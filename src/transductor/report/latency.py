@@ -15,7 +15,7 @@ from rich.console import Group
 from rich.table import Column, Table
 from rich.text import Text
 
-from transductor.report.style import save_figure
+from transductor.report.style import mark_quick, save_figure
 from transductor.results import Record
 
 ACTS = {"forward": "forward", "forward_backward": "forward + backward"}
@@ -75,6 +75,8 @@ def latency_figure(record: Record, path: str | Path) -> Path:
     for (draw, cells, _), panel in zip(drawn, panels, strict=True):
         draw(cells, panel)
     figure.suptitle(_headline(record), fontsize=11)
+    if record.settings.get("quick", False):
+        mark_quick(figure)
     return save_figure(figure, path)
 
 

@@ -67,7 +67,7 @@ def _figure(portrait: Portrait) -> Figure:
     _drift(panels["drift"], portrait)
     _learned(panels["learned"], portrait)
     if portrait.target is not None:
-        panels["target"].set_title(f"the target: {_count(portrait.target.states)}")
+        panels["target"].set_title(f"the target: {_count(portrait.target.shown)}")
         draw_machine(panels["target"], portrait.target, portrait.letters)
     elif portrait.learned is not None:
         panels["target"].set_title("its successors")
@@ -211,7 +211,7 @@ def _learned(axes: Axes, portrait: Portrait) -> None:
         verdict = ",\nwith the target's labels on every word"
     elif word is not None:
         verdict = f";\nother than the target after {_word(word, portrait.letters)}"
-    axes.set_title(f"the learned machine: {_count(portrait.learned.states)}{verdict}")
+    axes.set_title(f"the learned machine: {_count(portrait.learned.shown)}{verdict}")
     draw_machine(axes, portrait.learned, portrait.letters)
 
 

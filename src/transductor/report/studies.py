@@ -15,7 +15,7 @@ from transductor.report.study_cells import Sheet
 from transductor.report.study_figures import study_figure
 from transductor.report.study_records import StudyRecords, read_studies
 from transductor.report.study_sheets import study_sheets
-from transductor.report.style import save_figure
+from transductor.report.style import QUICK, mark_quick, save_figure
 from transductor.results import write_atomically
 
 _CELLS = "A cell is the mean over seeds (least–largest) × how many; a seed that is not among them is named."
@@ -23,6 +23,8 @@ _CELLS = "A cell is the mean over seeds (least–largest) × how many; a seed th
 
 def study_report(folder: str | Path, output: str | Path | None = None) -> list[Path]:
     """Write ``<study>.md`` and ``<study>.png`` for every study with records in ``folder``, and the portraits there.
+
+    Of a quick run the files are called ``<study>_quick``, and say in themselves that they are no result.
 
     Only records are read.  A record that cannot be read is named in the report of its study, and the rest is reported.
 
@@ -36,11 +38,15 @@ def study_report(folder: str | Path, output: str | Path | None = None) -> list[P
     output = Path(folder if output is None else output)
     written: list[Path] = []
     for study in read_studies(folder):
-        written.append(write_atomically(output / f"{study.name}.md", _markdown(study).encode()))
-        written.append(save_figure(study_figure(study), output / f"{study.name}.png"))
+        name, figure = study.name, study_figure(study)
+        if study.quick:
+            name = f"{name}_quick"
+            mark_quick(figure)
+        written.append(write_atomically(output / f"{name}.md", _markdown(study, f"{name}.png").encode()))
+        written.append(save_figure(figure, output / f"{name}.png"))
     for path in sorted(Path(folder).glob("portraits/*/*.json")):
-        figure = output / "portraits" / f"{path.parent.name}_{path.stem}.png"
-        written.append(portrait_figure(read_portrait(path), figure))
+        picture = output / "portraits" / f"{path.parent.name}_{path.stem}.png"
+        written.append(portrait_figure(read_portrait(path), picture))
     return written
 
 
@@ -57,8 +63,8 @@ def study_tables(study: StudyRecords) -> Group:
     return Group(*views, *(Text(line) for line in _remarks(study)))
 
 
-def _markdown(study: StudyRecords) -> str:
-    parts = [f"# {study.name}", study.question, f"![{study.name}]({study.name}.png)", *_remarks(study)]
+def _markdown(study: StudyRecords, figure: str) -> str:
+    parts = [f"# {study.name}", study.question, f"![{study.name}]({figure})", *_remarks(study)]
     for sheet in study_sheets(study):
         parts += [f"## {sheet.title}", _table(sheet)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -82,8 +88,10 @@ def _remarks(study: StudyRecords) -> list[str]:
         for run in arm.runs
     }
     remarks = [_CELLS]
+    if study.quick:
+        remarks.insert(0, f"**{QUICK}**")
     if len(chances) == 1:
-        remarks[0] += f" Chance is {chances[0]:.3g}."
+        remarks[-1] += f" Chance is {chances[0]:.3g}."
     if study.name in ("state_tracking", "ablations"):
         remarks.append("The paper has no such study: every column is ours, and a heading says where it is hardened.")
     if machines:

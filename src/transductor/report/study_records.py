@@ -176,6 +176,11 @@ class StudyRecords:
     seeds: tuple[int, ...]
     damaged: tuple[str, ...]
 
+    @property
+    def quick(self) -> bool:
+        """Whether some run was only a check that everything runs."""
+        return any(run.arm.get("quick", False) for arm in self.arms for run in arm.runs)
+
     def arm(self, name: str) -> ArmRuns | None:
         """Return the arm of that name, if it has records."""
         return next((arm for arm in self.arms if arm.name == name), None)

@@ -65,6 +65,8 @@ MARKERS = {
 }
 # A model without a colour in COLOURS takes one of these.
 SPARE = ("#4b4b9c", "#9c4b4b", "#4b9c7a", "#6b6b6b")
+# What tables and figures of a quick run say.
+QUICK = "A quick check that everything runs: one seed, trained for a twentieth of the steps. No result."
 # Text stays readable when the figure is shown at half size.
 READABLE: dict[Any, Any] = {
     "font.size": 13,
@@ -113,6 +115,15 @@ def smoothed(values: Sequence[float], width: int) -> list[float]:
     half = width // 2
     windows = (values[max(0, i - half) : i + half + 1] for i in range(len(values)))
     return [sum(window) / len(window) for window in windows]
+
+
+def mark_quick(figure: Figure) -> None:
+    """Write across a figure that it shows a quick check, so that it is never taken for a result."""
+    figure.text(
+        0.5, 0.5, "quick check", rotation=28, ha="center", va="center", fontsize=64, color="#b3273b", alpha=0.16,
+        weight="bold", zorder=100,
+    ).set_in_layout(False)  # fmt: skip
+    figure.text(0.995, 0.005, QUICK, ha="right", va="bottom", fontsize=9, color="#b3273b").set_in_layout(False)
 
 
 def canvas_of(figure: Figure, dots_per_inch: int) -> Any:  # matplotlib's canvas has no types

@@ -6,6 +6,7 @@ import copy
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 from transductor.certification import AgreementCertificate, certify
@@ -15,6 +16,7 @@ from transductor.extraction import NoMachineNearby, harden
 from transductor.heads import HeadConfig
 from transductor.model import (
     BackboneConfig,
+    CheckpointError,
     RationalTransductor,
     SequenceModel,
     SinusoidalPositions,
@@ -24,10 +26,11 @@ from transductor.results import Record, environment
 from transductor.studies.running import build_model, seeded_model
 from transductor.studies.study import EVERY_KIND, Arm, Probe
 from transductor.tasks import ModularCounting
-from transductor.training import TrainingPoint, TrainingSettings, evaluate, evaluate_on, narrow_attention, train
+from transductor.training import Trainer, TrainingPoint, TrainingSettings, evaluate, evaluate_on, narrow_attention
 from transductor.transitions import FamilySpec, OrthogonalTransitions
 
 _ROUNDS: Final = 3  # of narrowing
+_CHECKPOINT_EVERY: Final = 50
 
 # Called while training with the name of the model, the seed, and the point reached.
 OnStep = Callable[[str, int, TrainingPoint], None]
@@ -89,17 +92,28 @@ def run_demo(
     on_step: OnStep | None = None,
     device: str = "cpu",
     models: tuple[str, ...] = ("transductor", "transformer"),
+    *,
+    folder: Path | None = None,
 ) -> tuple[Record, dict[str, SequenceModel[Any]]]:
-    """Train and judge the models for every seed; return the record and the models of the first seed."""
+    """Train and judge the models for every seed; return the record and the models of the first seed.
+
+    Args:
+        study: What is trained, and how.
+        on_step: Called after every step.
+        device: Where.
+        models: Which of the two.
+        folder: Where the state of training is kept; the same call again goes on from there, bit for bit.
+    """
     began = time.perf_counter()
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in models}
     kept: dict[str, SequenceModel[Any]] = {}
     for seed in study.seeds:
         for name, outcomes in runs.items():
             arm = study.arm(name)
-            model = seeded_model(arm, seed, device)
-            outcomes.append({"seed": seed, **_run(arm, model, seed, on_step)})
-            kept.setdefault(name, model)
+            state = None if folder is None else folder / f"{name}_seed{seed}"
+            trainer = _trainer(arm, seed, device, state)
+            outcomes.append({"seed": seed, **_run(arm, trainer, seed, on_step, state)})
+            kept.setdefault(name, trainer.model)
     measurements = {
         "models": {
             name: {"parameters": kept[name].parameter_count(), "runs": outcomes} for name, outcomes in runs.items()
@@ -141,9 +155,25 @@ def certified_demo(
     return said, (narrowed, certificate)
 
 
-def _run(arm: Arm, model: SequenceModel[Any], seed: int, on_step: OnStep | None) -> dict[str, Any]:
-    settings, trained = replace(arm.training, seed=seed), arm.training.length
-    points = train(model, arm.task, settings, None if on_step is None else lambda point: on_step(arm.name, seed, point))
+def _trainer(arm: Arm, seed: int, device: str, state: Path | None) -> Trainer:
+    """Return the run of one model as it was interrupted; a new one where there is none, or one of other settings."""
+    settings, model = replace(arm.training, seed=seed), seeded_model(arm, seed, device)
+    if state is not None and (state / "training.json").exists():
+        try:
+            trainer = Trainer.resumed(state, device=device)
+        except CheckpointError:  # killed while it was written; what is lost is done again
+            pass
+        else:
+            if (trainer.settings, trainer.source, trainer.model.config) == (settings, arm.task, model.config):
+                return trainer
+    return Trainer(model, arm.task, settings)
+
+
+def _run(arm: Arm, trainer: Trainer, seed: int, on_step: OnStep | None, state: Path | None) -> dict[str, Any]:
+    settings, trained = trainer.settings, arm.training.length
+    progress = None if on_step is None else lambda point: on_step(arm.name, seed, point)
+    trainer.run(progress, folder=state, checkpoint_every=_CHECKPOINT_EVERY)
+    model, points = trainer.model, trainer.points
     random, adversarial = {}, {}
     for probe in arm.probes:
         if probe.family is None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from transductor.checks import check_positive, one_of
-from transductor.configuration import configuration
+from transductor.configuration import LATER, configuration
 from transductor.tasks import Task
 from transductor.training import TrainingSettings
 
@@ -65,6 +65,7 @@ class Arm:
         probes: The inputs that it is judged on.
         fit: A least-squares fit after training, where labels are numbers.
         harden: Whether the exact machine that the model approximates is judged too.
+        quick: Whether this is only a check that everything runs, which tables and figures must say.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Arm:
     probes: tuple[Probe, ...]
     fit: LeastSquaresFit | None = None
     harden: bool = False
+    quick: bool = field(default=False, metadata=LATER)
 
     def __post_init__(self) -> None:
         one_of("column", self.column, COLUMNS)
@@ -97,7 +99,7 @@ class Arm:
         ]
         steps = max(10, math.ceil(self.training.steps / 20))
         training = replace(self.training, steps=steps, warmup=min(self.training.warmup, steps))
-        return replace(self, probes=tuple(dict.fromkeys(probes)), training=training)
+        return replace(self, probes=tuple(dict.fromkeys(probes)), training=training, quick=True)
 
 
 @configuration

@@ -118,10 +118,13 @@ def _counted(number: int, thing: str) -> str:
 
 
 def _groups_shown(level: Level) -> list[str]:
-    """Return the groups of a level in words, equal ones counted."""
+    """Return the groups of a level in words, equal ones counted; where no letter permutes, there are only resets."""
     kinds = Counter((group.name, group.order, group.degree) for group in level.groups)
     shown = []
     for (name, order, degree), number in kinds.items():
+        if order == 1:
+            shown.append(f"resets on {degree} points" if number == 1 else f"{number} × resets on {degree} points")
+            continue
         words = name if name.startswith("order") else f"{name} (order {order}) on {degree} points"
         shown.append(words if number == 1 else f"{number} × {words}")
     return shown
