@@ -1,0 +1,344 @@
+"""Machines from labelled strings: how often the exact one is recovered, beside state merging as others have it.
+
+``learn`` draws samples of every language of :mod:`labelled_languages` (10 000 strings with 0, 5 and 10 % wrong labels,
+2 000 and 500 strings without), five fresh draws each, and asks for the machine: our search by description length, our
+RPNI and EDSM, and those of AALpy.  ``positions`` gives a label at every letter of 500 strings.  ``refuse`` draws what
+has no machine: three languages that are not regular, labels without a rule, and 500 strings of machines of 60 states.
+``report`` writes ``benchmarks/results/machines_from_labels.json``, a table and a figure.
+
+Usage: ``python benchmarks/machines_from_labels.py {learn,positions,refuse,report} [--jobs N] [--only TEXT]
+[--methods M,…] [--conditions NAME,…] [--seeds N] [--folder FOLDER]``.  What is there already is not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from joblib import Parallel, delayed
+
+from labelled_languages import (
+    IRREGULAR,
+    Language,
+    Sample,
+    drawn,
+    drawn_irregular,
+    labels_per_position,
+    languages,
+    minimal,
+    same_language,
+)
+from transductor.automata import MooreMachine, learned_from_labels
+from transductor.report.style import save_figure
+from transductor.results import Record, environment, write_atomically
+
+FOLDER = Path("runs/machines_from_labels")
+RESULT = Path("benchmarks/results/machines_from_labels.json")
+SEEDS = 5
+# How many strings, and which share of the labels is wrong.
+CONDITIONS: dict[str, tuple[int, float]] = {
+    "10000": (10_000, 0.0),
+    "10000, 5 % wrong": (10_000, 0.05),
+    "10000, 10 % wrong": (10_000, 0.10),
+    "2000": (2_000, 0.0),
+    "500": (500, 0.0),
+}
+METHODS = ("description_length", "edsm", "rpni", "aalpy_edsm", "aalpy_rpni")
+LABELS = {
+    "description_length": "description length",
+    "edsm": "EDSM",
+    "rpni": "RPNI",
+    "aalpy_edsm": "EDSM (AALpy)",
+    "aalpy_rpni": "RPNI (AALpy)",
+}
+SECONDS = 120.0  # what the peers are given too
+LONG, LONG_STRINGS = 500, 1000
+MARKS = {"10000": 0.95, "10000, 5 % wrong": 0.90, "10000, 10 % wrong": 0.80}
+
+
+def draw_seed(language: Language, seed: int) -> int:
+    """Every language and seed has a sample of its own; noise and size do not change the first words."""
+    return 1_000_003 * (seed + 1) + sum(map(ord, language.name)) * 97 + len(language.name)
+
+
+def accuracy_beyond(machine: MooreMachine, language: Language, seed: int) -> float:
+    """The share of strings of up to 500 letters with the right label."""
+    long = drawn(language, LONG_STRINGS, draw_seed(language, seed) + 7, longest=LONG)
+    right = 0
+    for word, label in zip(long.words, long.clean, strict=True):
+        state = machine.start
+        for letter in word:
+            state = int(machine.transitions[state, letter])
+        right += int(machine.outputs[state]) == label
+    return right / len(long.words)
+
+
+def by_aalpy(sample: Sample, letters: int, method: str) -> MooreMachine:
+    from aalpy.learning_algs import run_EDSM, run_RPNI
+
+    data = [(tuple(word), bool(label)) for word, label in zip(sample.words, sample.labels, strict=True)]
+    if method == "rpni":  # RPNI refuses a string with two labels: the more frequent one stays
+        votes: dict[tuple[int, ...], list[bool]] = defaultdict(list)
+        for word, label in data:
+            votes[word].append(label)
+        data = [(word, 2 * sum(each) > len(each)) for word, each in votes.items()]
+    run = run_EDSM if method == "edsm" else run_RPNI
+    model = run(data, automaton_type="dfa", print_info=False)
+    sink = len(model.states)
+    numbers = {state.state_id: place for place, state in enumerate(model.states)}
+    table = np.full((sink + 1, letters), sink)
+    for state in model.states:
+        for letter, target in state.transitions.items():
+            table[numbers[state.state_id], letter] = numbers[target.state_id]
+    outputs = [int(bool(state.is_accepting)) for state in model.states] + [0]
+    return minimal(MooreMachine(table, np.array(outputs), numbers[model.initial_state.state_id]))
+
+
+def learned(language: Language, condition: str, seed: int, method: str) -> dict[str, Any]:
+    count, noise = CONDITIONS[condition]
+    sample = drawn(language, count, draw_seed(language, seed), noise)
+    truth = language.machine
+    record: dict[str, Any] = {
+        "language": language.name, "group": language.group, "states": truth.states, "letters": truth.letters,
+        "condition": condition, "seed": seed, "method": method,
+    }  # fmt: skip
+    began = time.perf_counter()
+    if method.startswith("aalpy_"):
+        machine = within(SECONDS, by_aalpy, sample, truth.letters, method.removeprefix("aalpy_"))
+    else:
+        answer = learned_from_labels(
+            sample.words, sample.labels, letters=truth.letters, classes=language.classes, method=method, seconds=SECONDS
+        )
+        machine = answer.machine
+        record |= {"supported": answer.supported, "reasons": list(answer.reasons), "noise": answer.noise}
+    record["seconds"] = round(time.perf_counter() - began, 3)
+    if machine is None:
+        return record | {"exact": False, "found_states": None, "beyond": None}
+    return record | {
+        "exact": same_language(machine, truth),
+        "found_states": machine.states,
+        "beyond": accuracy_beyond(machine, language, seed),
+    }
+
+
+def within(seconds: float, call: Callable[..., Any], *arguments: Any) -> Any:
+    """The answer of a call in a process of its own; None if it takes longer."""
+    context = multiprocessing.get_context("fork")
+    receiving, sending = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: sending.send(call(*arguments)))
+    process.start()
+    answer = None
+    if receiving.poll(seconds):
+        try:
+            answer = receiving.recv()
+        except EOFError:
+            answer = None
+    process.kill()
+    process.join()
+    return answer
+
+
+def positions(language: Language, seed: int) -> dict[str, Any]:
+    """A label at every letter of 500 strings."""
+    sample = drawn(language, 500, draw_seed(language, seed))
+    truth = language.machine
+    labels = list(labels_per_position(truth, sample.words))
+    began = time.perf_counter()
+    answer = learned_from_labels(sample.words, labels, letters=truth.letters, classes=language.classes, seconds=30)
+    seconds = time.perf_counter() - began
+    # The empty word has no label here, so that the start's own is not part of the question.
+    return {
+        "language": language.name, "group": language.group, "states": truth.states, "letters": truth.letters,
+        "seed": seed, "seconds": round(seconds, 3), "exact": answer.machine.separating_word(truth) is None,
+        "supported": answer.supported, "found_states": answer.machine.states,
+    }  # fmt: skip
+
+
+def refused(kind: str, seed: int) -> dict[str, Any]:
+    """What has no machine that the data support."""
+    random = np.random.default_rng([seed, 60])
+    letters = 2
+    if kind in IRREGULAR:
+        sample = drawn_irregular(kind, 10_000, 31 * seed + 5)
+    elif kind == "labels without a rule":
+        words = [random.integers(0, 2, random.integers(0, 41)).tolist() for _ in range(10_000)]
+        labels = random.integers(0, 2, 10_000).tolist()
+        sample = Sample(words, labels, labels)
+    else:
+        machine = MooreMachine(random.integers(0, 60, (60, 2)), random.integers(0, 2, 60))
+        sample = drawn(Language("large", "large", minimal(machine)), 500, seed)
+    began = time.perf_counter()
+    answer = learned_from_labels(sample.words, sample.labels, letters=letters, classes=2, seconds=SECONDS)
+    return {
+        "kind": kind, "seed": seed, "supported": answer.supported, "reasons": list(answer.reasons),
+        "found_states": answer.machine.states, "seconds": round(time.perf_counter() - began, 3),
+    }  # fmt: skip
+
+
+def kept(folder: Path, name: str, call: Callable[..., dict[str, Any]], *arguments: Any) -> None:
+    """Compute and write one record, unless it is there; what fails is recorded too."""
+    path = folder / (name.replace("/", "-").replace(" ", "_") + ".json")
+    if path.exists():
+        return
+    try:
+        record = call(*arguments)
+    except Exception as error:
+        record = {"failed": f"{type(error).__name__}: {error}", "arguments": list(map(str, arguments[1:]))}
+    write_atomically(path, json.dumps(record).encode())
+
+
+def jobs(arguments: argparse.Namespace) -> Iterable[Any]:
+    folder = Path(arguments.folder) / arguments.what
+    folder.mkdir(parents=True, exist_ok=True)
+    chosen = [each for each in languages() if arguments.only in f"{each.group} {each.name}"]
+    for seed in range(arguments.seeds):
+        if arguments.what == "refuse":
+            for kind in (*IRREGULAR, "labels without a rule", "500 strings of 60 states"):
+                yield delayed(kept)(folder, f"{kind} {seed}", refused, kind, seed)
+            continue
+        for language in chosen:
+            if arguments.what == "positions":
+                yield delayed(kept)(folder, f"{language.name} {seed}", positions, language, seed)
+                continue
+            for condition in arguments.conditions.split(";"):
+                for method in arguments.methods.split(","):
+                    name = f"{language.name} {condition} {method} {seed}"
+                    yield delayed(kept)(folder, name, learned, language, condition, seed, method)
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+
+def share(records: Sequence[dict[str, Any]], name: str) -> float | None:
+    return round(sum(bool(each.get(name)) for each in records) / len(records), 4) if records else None
+
+
+def summary(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Shares over all draws; over seeds the mean, least and most; times and the slowest."""
+    by_seed = [share([each for each in records if each["seed"] == seed], "exact") for seed in range(SEEDS)]
+    seeds = [each for each in by_seed if each is not None]
+    beyond = [each["beyond"] for each in records if each.get("beyond") is not None]
+    times = [each["seconds"] for each in records]
+    return {
+        "draws": len(records),
+        "exact": share(records, "exact"),
+        "exact by seed": {"mean": round(statistics.mean(seeds), 4), "min": min(seeds), "max": max(seeds)},
+        "exact and supported": round(sum(e["exact"] and bool(e.get("supported")) for e in records) / len(records), 4),
+        "supported but not exact": sum(bool(e.get("supported")) and not e["exact"] for e in records),
+        "accuracy to 500": round(statistics.mean(beyond), 4) if beyond else None,
+        "seconds": {"median": round(statistics.median(times), 2), "max": round(max(times), 2)},
+        "not exact": sorted({e["language"] for e in records if not e["exact"]}),
+    }
+
+
+def report(folder: Path) -> None:
+    records = read(folder / "learn")
+    failures = [each for each in records if "failed" in each]
+    records = [each for each in records if "failed" not in each]
+    table: dict[str, dict[str, Any]] = {}
+    for condition in CONDITIONS:
+        for method in METHODS:
+            part = [each for each in records if each["condition"] == condition and each["method"] == method]
+            if part:
+                table.setdefault(condition, {})[method] = summary(part)
+    groups = {
+        group: {
+            condition: share(
+                [
+                    each
+                    for each in records
+                    if each["group"] == group
+                    and each["condition"] == condition
+                    and each["method"] == "description_length"
+                ],
+                "exact",
+            )
+            for condition in CONDITIONS
+        }
+        for group in ("tomita", "library", "random", "crafted")
+    }
+    at_positions, refusals = read(folder / "positions"), read(folder / "refuse")
+    results = {
+        "label per string": table,
+        "exact by group, description length": groups,
+        "label per letter, 500 strings": summary(at_positions) if at_positions else None,
+        "no machine": {
+            kind: {
+                "draws": len(part),
+                "claimed": sum(each["supported"] for each in part),
+                "a reason": next(iter(part[0]["reasons"]), ""),
+            }
+            for kind in sorted({each["kind"] for each in refusals})
+            if (part := [each for each in refusals if each["kind"] == kind])
+        },
+        "failed": failures,
+    }
+    settings = {"languages": len(languages()), "seeds": SEEDS, "seconds": SECONDS, "long": LONG}
+    Record("machines_from_labels", settings, results, environment()).write(RESULT)
+    draw(table, RESULT.with_suffix(".png"))
+    for condition, methods in table.items():
+        for method, row in methods.items():
+            shares = f"exact {row['exact']:.1%}, and supported {row['exact and supported']:.1%}"
+            print(f"{condition:20} {LABELS[method]:20} {shares}", row["supported but not exact"], row["seconds"])
+    print(results["label per letter, 500 strings"])
+    print(json.dumps(results["no machine"], indent=1))
+
+
+def draw(table: dict[str, dict[str, Any]], path: Path) -> None:
+    """Bars: the share of exact machines by condition and method, with the least and most over seeds."""
+    figure, axes = plt.subplots(figsize=(9, 4.2), layout="constrained")
+    methods = [method for method in METHODS if any(method in row for row in table.values())]
+    width = 0.8 / len(methods)
+    colours = ["#1f5fbf", "#8c6d46", "#d1495b", "#c9b18a", "#e9a3ad"]
+    for place, method in enumerate(methods):
+        rows = [table[condition].get(method) for condition in table]
+        at = np.arange(len(table)) + (place - (len(methods) - 1) / 2) * width
+        heights = [row["exact"] if row else 0 for row in rows]
+        low = [row["exact"] - row["exact by seed"]["min"] if row else 0 for row in rows]
+        high = [row["exact by seed"]["max"] - row["exact"] if row else 0 for row in rows]
+        axes.bar(at, heights, width, label=LABELS[method], color=colours[METHODS.index(method)])
+        axes.errorbar(at, heights, [low, high], fmt="none", ecolor="black", elinewidth=0.8, capsize=2)
+    for place, condition in enumerate(table):
+        if condition in MARKS:
+            axes.plot([place - 0.42, place + 0.42], [MARKS[condition]] * 2, color="black", linestyle=":", linewidth=1)
+    axes.set_xticks(range(len(table)), [f"{condition.replace(', ', chr(10))}" for condition in table])
+    axes.set_xlabel("labelled strings")
+    axes.set_ylabel("share of exact machines")
+    axes.set_ylim(0, 1.02)
+    axes.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.2), frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    save_figure(figure, path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("learn", "positions", "refuse", "report"))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--conditions", default=";".join(CONDITIONS), help="separated by semicolons")
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--folder", default=str(FOLDER))
+    arguments = parser.parse_args()
+    if arguments.what == "report":
+        report(Path(arguments.folder))
+        return
+    work = list(jobs(arguments))
+    began = time.perf_counter()
+    for number, _ in enumerate(Parallel(arguments.jobs, return_as="generator_unordered")(work), 1):
+        if number % max(1, len(work) // 50) == 0 or number == len(work):
+            print(f"{number} of {len(work)}, {time.perf_counter() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
