@@ -33,6 +33,8 @@ PUBLIC = {
     "extract",
     "harden",
     "certify",
+    "TransductorClassifier",
+    "TransductorRegressor",
 }
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from transductor.compilation import compile_head, compile_model
     from transductor.extraction import extract, harden
     from transductor.heads import RandomFeatureHead, RationalHead, UniversalHead
+    from transductor.learning import TransductorClassifier, TransductorRegressor
     from transductor.model import (
         LSTM,
         BackboneConfig,
@@ -39,6 +40,8 @@ _ROOM = {
     "extract": "extraction",
     "harden": "extraction",
     "certify": "certification",
+    "TransductorClassifier": "learning",
+    "TransductorRegressor": "learning",
 }
 
 __all__ = [
@@ -50,6 +53,8 @@ __all__ = [
     "RationalReadout",
     "RationalTransductor",
     "StackedTransductor",
+    "TransductorClassifier",
+    "TransductorRegressor",
     "Transformer",
     "UniversalHead",
     "certify",

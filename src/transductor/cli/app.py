@@ -13,6 +13,7 @@ from transductor.cli.compilation import compile_automaton
 from transductor.cli.demo import demo
 from transductor.cli.doctor import doctor
 from transductor.cli.extraction import extract, harden, look
+from transductor.cli.fit import fit
 from transductor.cli.models import export, info
 from transductor.cli.prediction import predict
 from transductor.cli.studies import report, reproduce
@@ -27,7 +28,7 @@ app = typer.Typer(
 )
 app.add_typer(bench, name="bench")
 app.add_typer(automaton, name="automaton")
-for command in (train, evaluate, predict, reproduce, report):
+for command in (fit, train, evaluate, predict, reproduce, report):
     app.command()(command)
 app.command("compile")(compile_automaton)
 for model_command in (extract, harden, certify, look, export, doctor, demo, info):

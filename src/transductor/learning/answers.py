@@ -80,7 +80,7 @@ def answered(
     if not candidates[0].believed:
         names = ranked(outcomes, data)[:_MODELS_ASKED]
         for place, name in enumerate(names):
-            on_progress("machine", place, len(names), f"asking {name}")
+            on_progress("questions", place, len(names), f"to {name}")
             result = from_model(name, read_model(folder / name), data, alphabet)
             if isinstance(result, str):
                 notes.append(result)
@@ -88,6 +88,7 @@ def answered(
             candidates.append(result)
             if result.believed:
                 break
+        on_progress("questions", len(names), len(names), "")
     chosen = None if choice.name is None else read_model(folder / choice.name)
     believed = min((each for each in candidates if each.believed), key=lambda each: each.bits, default=None)
     if believed is None:

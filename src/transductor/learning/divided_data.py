@@ -56,6 +56,16 @@ class LabelledWords:
             labels.setdefault(word, set()).add(label)
         return sum(len(each) > 1 for each in labels.values())
 
+    def unavoidable_errors(self) -> int:
+        """Return how many labels no machine can give, because the same word, or beginning, has others more often."""
+        seen: dict[tuple[int, ...], Counter[int]] = {}
+        for word, label in zip(self.words, self.labels, strict=True):
+            ends = enumerate(label, 1) if isinstance(label, tuple) else ((len(word), label),)
+            for end, each in ends:
+                if each != IGNORED:
+                    seen.setdefault(word[:end], Counter())[each] += 1
+        return sum(each.total() - max(each.values()) for each in seen.values())
+
 
 @dataclass(frozen=True)
 class Part:
@@ -146,11 +156,11 @@ def divided(source: FileData, *, seed: int = 0) -> DividedData:
 
 def _check(data: FileData, examples: Examples) -> None:
     if len(examples) < FEWEST_SEQUENCES:
-        raise DataError(f"{data.path} must hold at least {FEWEST_SEQUENCES} sequences to learn from; got {len(examples)}")
-    if data.vocabulary is not None and not data.real and len(data.vocabulary.classes) < 2:
         raise DataError(
-            f"{data.path} must have labels of at least two classes; all are {data.vocabulary.classes[0]!r}"
+            f"{data.path} must hold at least {FEWEST_SEQUENCES} sequences to learn from; got {len(examples)}"
         )
+    if data.vocabulary is not None and not data.real and len(data.vocabulary.classes) < 2:
+        raise DataError(f"{data.path} must have labels of at least two classes; all are {data.vocabulary.classes[0]!r}")
 
 
 def most_frequent(labels: Sequence[int]) -> int:

@@ -26,7 +26,7 @@ from transductor.learning.divided_data import DividedData, divided
 from transductor.learning.machines import learned
 from transductor.learning.recipes import Recipe, chosen_recipes
 from transductor.learning.running import FitPlan, OnProgress, planned, read_model, run_recipe, write_model
-from transductor.learning.selection import Choice, bands, choose, majority, mean
+from transductor.learning.selection import Band, Choice, bands, choose, majority, mean
 from transductor.model import SequenceModel
 from transductor.results import Record, environment, write_atomically
 from transductor.training import FileData
@@ -222,7 +222,7 @@ def _measurements(
             "trained_length": data.training.longest,
             "note": data.note,
         },
-        "bands": [band.name for band in bands(data)],
+        "bands": [_band_name(band) for band in bands(data)],
         "baseline": {"name": named, "bands": [each.plain() for each in baseline]},
         "recipes": [dict(each) for each in outcomes],
         "left_out": dict(plan.left_out),
@@ -249,6 +249,13 @@ def _measurements(
             "advice": list(answer.advice),
         },
     }
+
+
+def _band_name(band: Band) -> str:
+    """Return the multiple of the trained length and the lengths that occur, such as ``2×: 36–39``."""
+    lengths = [len(row) - 1 for row in band.part.of_lengths(band.above, band.up_to).tokens]
+    shortest, longest = min(lengths), max(lengths)
+    return f"{band.name}: {shortest}" + (f"–{longest}" if longest > shortest else "")
 
 
 def _write(folder: Path, source: FileData, answer: Answer, machine: MooreMachine | None) -> None:

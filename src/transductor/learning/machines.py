@@ -10,8 +10,8 @@ A candidate is refused for any of these reasons:
 * on the sequences that were kept back it is wrong more often than on the others can explain: if wrong labels were as
   frequent there, so many errors would occur with a probability below ``LEVEL``;
 * it takes more bits to write the machine and its errors than to write the labels without any machine;
-* it was read off a model and is wrong on more than ``MOST_ERRORS`` of the labels, because then nothing tells wrong
-  labels from a wrong machine.
+* it was read off a model and contradicts a label that some machine could give, because then nothing tells wrong labels
+  from a wrong machine: a model that is nearly right is near to a machine that is nearly right.
 
 Of two candidates the one that takes fewer bits is better.
 """
@@ -35,7 +35,6 @@ from transductor.learning.selection import Measured
 from transductor.model import RationalReadout, RationalTransductor, SequenceModel
 
 LEVEL: Final = 1e-3
-MOST_ERRORS: Final = 0.01
 
 # Ways that lead to a machine, and how a sentence names them.
 WAYS: Final = {
@@ -172,14 +171,14 @@ def from_model(recipe: str, model: SequenceModel[Any], data: DividedData, alphab
     machine = extraction.machine
     bits, alone = description(machine, data.shorter, sizes(data)[1])
     candidate = _judged(machine, extraction.way, data, (), bits, alone)
-    errors = 1 - candidate.shorter.share
+    errors = candidate.shorter.count - candidate.shorter.right
     refusals = candidate.refusals
-    if errors > MOST_ERRORS:
+    if errors > data.shorter.unavoidable_errors():
         refusals += (
-            f"it contradicts {errors:.1%} of the labels, more than {MOST_ERRORS:.0%}: these may be wrong labels as well "
-            "as a wrong machine",
+            f"it contradicts {errors:,} of {candidate.shorter.count:,} labels: a machine that is read off a model must "
+            "give all of them, because nothing tells wrong labels from a wrong machine",
         )
-    return replace(candidate, recipe=recipe, model=hardened.model, refusals=refusals, noise=errors)
+    return replace(candidate, recipe=recipe, model=hardened.model, refusals=refusals)
 
 
 def sizes(data: DividedData) -> tuple[int, int]:

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import gzip
+import json
+import random
+
+import pytest
+from tests.learning.data_files import example_module, parity_rows, source, written
+
+from transductor.automata import MooreMachine, labels_of_series, read
+from transductor.certification import check_certificate
+from transductor.learning import fit
+from transductor.model import load
+from transductor.training import FileData
+
+
+def truth(machine, letters, classes):
+    """A machine that is written in words, over these letters and classes."""
+    return MooreMachine.explored(
+        machine.start,
+        len(letters),
+        lambda state, letter: machine.after(state, letters[letter]),
+        lambda state: classes.index(machine.labels[state]),
+    )
+
+
+def test_the_door_and_its_alarm_from_file_to_certificate(tmp_path):
+    example_module().make(tmp_path, ["doors"], count=600)
+    data = FileData.guessed(str(tmp_path / "doors.txt"), str(tmp_path / "doors.labels"))
+    assert data.goal == "recognition"
+    result = fit(data, tmp_path / "run", budget=40, recipes=[])
+    names = result.source.vocabulary
+    assert result.proved, result.record.measurements["answer"]
+    assert result.machine.states == 6
+    assert result.machine.separating_word(truth(example_module().DOORS, names.letters, list(names.classes))) is None
+    assert check_certificate(tmp_path / "run" / "certificate.json.gz", load(tmp_path / "run" / "model")).holds
+    kept = labels_of_series(read(tmp_path / "run" / "machine.json"))
+    assert kept.separating_word(result.machine) is None
+    again = fit(data, tmp_path / "run", budget=40, recipes=[])
+    assert again.machine.separating_word(result.machine) is None
+
+
+def test_labels_of_tokens_from_file_to_certificate(tmp_path):
+    example_module().make(tmp_path, ["vending"], count=150)
+    data = FileData.guessed(str(tmp_path / "vending.jsonl"))
+    assert data.goal == "tagging"
+    result = fit(data, tmp_path / "run", budget=20, recipes=[])
+    names = result.source.vocabulary
+    assert result.proved, result.record.measurements["answer"]
+    assert result.machine.separating_word(truth(example_module().VENDING, names.letters, list(names.classes))) is None
+
+
+def test_noise_alone_gives_no_machine_and_keeps_the_best_model(tmp_path):
+    generator = random.Random(0)
+    rows = [{**row, "label": generator.choice(["yes", "no"])} for row in parity_rows(200)]
+    result = fit(source(tmp_path, rows), tmp_path / "run", budget=4, recipes=["dense", "lstm"])
+    assert not result.proved
+    assert result.machine is None
+    facts = result.record.measurements
+    assert facts["answer"]["sentence"].startswith("No machine is claimed")
+    assert facts["answer"]["advice"]
+    assert facts["chosen"]["name"] == "dense"
+    assert not (tmp_path / "run" / "machine.json").exists()
+    assert load(tmp_path / "run" / "model").output_size == 2
+
+
+def test_a_folder_with_another_fit_or_other_files_is_refused(tmp_path):
+    data = source(tmp_path, parity_rows(60))
+    fit(data, tmp_path / "run", budget=5, recipes=[])
+    with pytest.raises(ValueError, match="holds another fit: its budget and seed differ"):
+        fit(data, tmp_path / "run", budget=6, seed=1, recipes=[])
+    other = FileData("recognition", str(written(tmp_path, parity_rows(61), "other.jsonl")))
+    with pytest.raises(ValueError, match="holds another fit: its data differ"):
+        fit(other, tmp_path / "run", budget=5, recipes=[])
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("")
+    with pytest.raises(ValueError, match=r"must be empty or hold a fit; it holds thesis\.tex"):
+        fit(data, tmp_path / "full", budget=5, recipes=[])
+    (tmp_path / "a file").write_text("")
+    with pytest.raises(OSError, match="a file"):
+        fit(data, tmp_path / "a file", budget=5, recipes=[])
+
+
+@pytest.mark.parametrize("budget", [0, -1, float("inf")])
+def test_a_budget_is_a_positive_time(tmp_path, budget):
+    with pytest.raises(ValueError, match="budget must be a positive number"):
+        fit(source(tmp_path, parity_rows(60)), tmp_path / "run", budget=budget)
+
+
+def test_fifty_letters_and_conflicting_labels(tmp_path):
+    generator = random.Random(1)
+    words = [f"w{number}" for number in range(50)]
+    rows = []
+    for _ in range(400):
+        tokens = generator.choices(words, k=generator.randint(1, 6))
+        rows.append({"tokens": tokens, "label": "yes" if tokens[-1] in words[:25] else "no"})
+    rows += [{"tokens": ["w0"], "label": "yes"}, {"tokens": ["w0"], "label": "no"}]
+    result = fit(source(tmp_path, rows), tmp_path / "run", budget=20, recipes=[])
+    facts = result.record.measurements
+    assert facts["data"]["conflicts"] >= 1
+    assert len(facts["data"]["letters"]) == 50
+    with gzip.open(tmp_path / "run" / "certificate.json.gz") as file:
+        assert json.load(file)["outcome"] == "proved"
+    assert result.machine.states == 3  # the empty word has no label in the data; a model needs one
+
+
+def test_numbers_as_labels_keep_the_best_model(tmp_path):
+    rows = [{**row, "label": float(row["tokens"].count("a")) + 0.5} for row in parity_rows(80, longest=6)]
+    result = fit(source(tmp_path, rows, goal="regression"), tmp_path / "run", budget=4, recipes=["dense"])
+    assert result.model is not None
+    assert [each["error"] >= 0 for each in result.record.measurements["recipes"][0]["bands"]]

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from tests.learning.data_files import parity_rows, source
+
+from transductor.automata import IGNORED, MachineFromLabels, MooreMachine, TokenAlphabet
+from transductor.learning.divided_data import LabelledWords, divided
+from transductor.learning.machines import (
+    agreement_on,
+    at_least,
+    compiled,
+    description,
+    from_labels,
+    from_model,
+    machine_labels,
+)
+from transductor.learning.prediction import labels_of
+from transductor.model import LSTM
+
+PARITY = MooreMachine(np.array([[1, 0], [0, 1]]), np.array([0, 1]))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return divided(source(tmp_path_factory.mktemp("data"), parity_rows(200)))
+
+
+def letters_of(data):
+    """Parity over the letters of the data, whatever came first in the file."""
+    return PARITY if data.source.vocabulary.letters[0] == "a" else MooreMachine(PARITY.transitions[:, ::-1], [0, 1])
+
+
+def answer(machine, *, supported=True, bits=50.0):
+    return MachineFromLabels(
+        machine, errors=0, labels=180, noise=0.0, bits=bits, bits_alone=180.0, supported=supported, reasons=("said so",)
+    )
+
+
+def test_a_machine_labels_words_and_letters():
+    words = [(), (0,), (0, 1, 0)]
+    assert machine_labels(PARITY, words, tags=False) == [0, 1, 0]
+    assert machine_labels(PARITY, words, tags=True) == [(), (1,), (1, 1, 0)]
+    tagged = LabelledWords(((0,), (0, 1, 0)), ((1,), (1, IGNORED, 1)))
+    result = agreement_on(PARITY, tagged)
+    assert (result.count, result.right) == (3, 2)
+
+
+@pytest.mark.parametrize(("errors", "count", "rate"), [(0, 5, 0.1), (1, 5, 0.1), (3, 20, 0.02), (20, 20, 0.5)])
+def test_the_probability_of_errors_is_the_binomial_one(errors, count, rate):
+    exact = sum(math.comb(count, k) * rate**k * (1 - rate) ** (count - k) for k in range(errors, count + 1))
+    assert at_least(errors, count, rate) == pytest.approx(exact)
+
+
+def test_the_right_machine_is_believed(data):
+    candidate = from_labels(answer(letters_of(data)), data)
+    assert candidate.believed
+    assert candidate.kept_back.share == candidate.shorter.share == 1
+    assert candidate.reasons == ("said so",)
+
+
+def test_what_its_way_refuses_is_refused(data):
+    candidate = from_labels(answer(letters_of(data), supported=False), data)
+    assert candidate.refusals == ("said so",)
+
+
+def test_a_machine_that_is_wrong_on_longer_sequences_is_refused(data):
+    # Right up to the longest trained length, then always even.
+    steps, right = data.training.longest + 1, letters_of(data)
+    last = 2 * steps
+    table = np.full((last + 1, 2), last)
+    for depth in range(steps - 1):
+        for state in (0, 1):
+            for letter in (0, 1):
+                table[2 * depth + state, letter] = 2 * (depth + 1) + right.transitions[state, letter]
+    outputs = np.array([*[0, 1] * steps, 0])
+    candidate = from_labels(answer(MooreMachine(table, outputs)), data)
+    assert candidate.shorter.share == 1
+    assert "does not hold for longer sequences" in candidate.refusals[0]
+
+
+def test_a_machine_that_takes_more_bits_than_the_labels_is_refused(data):
+    candidate = from_labels(answer(letters_of(data), bits=181.0), data)
+    assert "do not support 2 states" in candidate.refusals[0]
+
+
+def test_bits_are_those_of_the_formula():
+    labelled = LabelledWords(((0,), (0, 0), (1,), ()), (1, 1, 0, 0))  # one error of four; three arcs are used
+    bits, alone = description(PARITY, labelled, 2)
+    entropy = -(0.25 * math.log2(0.25) + 0.75 * math.log2(0.75))
+    assert bits == pytest.approx(3 * 1 + 2 * 1 + 4 * entropy)
+    assert alone == pytest.approx(4.0)
+
+
+def test_a_compiled_model_is_the_machine_over_tokens_and_passes_over_unknown_words():
+    alphabet = TokenAlphabet.of_names(("<start>", "<end>", "<unknown>", "a", "b"))
+    model = compiled(PARITY, alphabet, 3)
+    rows = [torch.tensor(row) for row in ([0], [0, 3], [0, 3, 4, 3, 3], [0, 3, 2, 4])]
+    assert model.output_size == 3
+    assert labels_of(model, rows, tags=False) == [0, 1, 1, 1]
+    assert labels_of(model, rows, tags=True) == [(), (1,), (1, 1, 0, 1), (1, 1, 1)]
+
+
+def test_no_machine_is_read_off_a_model_without_a_head(data):
+    alphabet = TokenAlphabet.of_names(data.source.vocabulary.tokens)
+    assert "lstm: no machine" in from_model("lstm", LSTM(vocab_size=5, output_size=2), data, alphabet)
