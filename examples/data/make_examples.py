@@ -4,7 +4,7 @@ Each is drawn from a small machine that is written out below, so what ``fit`` an
 
 * ``doors.txt`` and ``doors.labels``: the log of a door with an alarm, and whether the alarm rings at the end;
 * ``vending.jsonl``: coins in a vending machine, and what it does after every one of them;
-* ``tcp.csv``: events of a TCP connection, and whether it is closed, open or between the two at the end;
+* ``tcp.csv``: events of a TCP connection, and whether it is closed, opening, open or closing at the end;
 * ``editor.jsonl``: keys pressed in an editor with modes, and its mode at the end.
 """
 
@@ -28,12 +28,14 @@ class Machine:
         events: All words that can be read.
         moves: For every state, the next state after the events that change it.
         labels: The label of every state.
+        rare: Events that a log has seldom.
     """
 
     start: str
     events: tuple[str, ...]
     moves: Mapping[str, Mapping[str, str]]
     labels: Mapping[str, str]
+    rare: frozenset[str] = frozenset()
 
     def after(self, state: str, event: str) -> str:
         """Return the state after an event."""
@@ -51,13 +53,20 @@ class Machine:
             labels.append(self.labels[state])
         return labels
 
-    def drawn(self, generator: random.Random, shortest: int, longest: int, quiet: float) -> list[str]:
-        """Draw events; one that changes nothing is kept with probability ``quiet``, so that logs are lively."""
+    def drawn(
+        self, generator: random.Random, shortest: int, longest: int, quiet: float, shape: float = 1.0
+    ) -> list[str]:
+        """Draw events; one that changes nothing is kept with probability ``quiet``, so that logs are lively.
+
+        Lengths are drawn evenly with ``shape`` 1, and the shorter the larger it is.
+        """
         events: list[str] = []
-        state, length = self.start, generator.randint(shortest, longest)
+        state = self.start
+        length = shortest + int((longest + 1 - shortest) * generator.random() ** shape)
         while len(events) < length:
             event = generator.choice(self.events)
-            if self.after(state, event) != state or generator.random() < quiet:
+            kept = quiet if self.after(state, event) == state else 0.15 if event in self.rare else 1.0
+            if generator.random() < kept:
                 events.append(event)
                 state = self.after(state, event)
         return events
@@ -124,16 +133,17 @@ TCP = Machine(
     labels={
         "closed": "closed",
         "listening": "closed",
-        "syn sent": "between",
-        "syn received": "between",
+        "syn sent": "opening",
+        "syn received": "opening",
         "established": "open",
-        "fin wait 1": "between",
-        "fin wait 2": "between",
-        "closing": "between",
-        "time wait": "between",
+        "fin wait 1": "closing",
+        "fin wait 2": "closing",
+        "closing": "closing",
+        "time wait": "closing",
         "close wait": "open",
-        "last ack": "between",
+        "last ack": "closing",
     },
+    rare=frozenset({"reset"}),
 )
 
 EDITOR = Machine(
@@ -170,7 +180,7 @@ def write_vending(folder: Path, count: int, generator: random.Random) -> list[Pa
 
 def write_tcp(folder: Path, count: int, generator: random.Random) -> list[Path]:
     """Write the connections: CSV with the columns ``events`` and ``connection``."""
-    rows = [TCP.drawn(generator, 0, 40, quiet=0.3) for _ in range(count)]
+    rows = [TCP.drawn(generator, 0, 40, quiet=0.3, shape=2.5) for _ in range(count)]
     path = folder / "tcp.csv"
     with path.open("w", newline="") as file:
         writer = csv.writer(file)

@@ -34,9 +34,9 @@ def letters_of(data):
     return PARITY if data.source.vocabulary.letters[0] == "a" else MooreMachine(PARITY.transitions[:, ::-1], [0, 1])
 
 
-def answer(machine, *, supported=True, bits=50.0):
+def answer(machine, *, supported=True):
     return MachineFromLabels(
-        machine, errors=0, labels=180, noise=0.0, bits=bits, bits_alone=180.0, supported=supported, reasons=("said so",)
+        machine, errors=0, labels=180, noise=0.0, bits=9.0, bits_alone=180.0, supported=supported, reasons=("said so",)
     )
 
 
@@ -83,8 +83,12 @@ def test_a_machine_that_is_wrong_on_longer_sequences_is_refused(data):
 
 
 def test_a_machine_that_takes_more_bits_than_the_labels_is_refused(data):
-    candidate = from_labels(answer(letters_of(data), bits=181.0), data)
-    assert "do not support 2 states" in candidate.refusals[0]
+    # A prefix tree of the labels as it stands: every word has a state of its own.
+    words = [word for word in data.shorter.words if len(word) <= 8]
+    states = {prefix: place for place, prefix in enumerate(sorted({w[:n] for w in words for n in range(9)}, key=len))}
+    table = [[states.get((*prefix, letter), 0) for letter in (0, 1)] for prefix in states]
+    candidate = from_labels(answer(MooreMachine(np.array(table), np.zeros(len(table)))), data)
+    assert any(f"do not support {len(states)} states" in each for each in candidate.refusals)
 
 
 def test_bits_are_those_of_the_formula():

@@ -76,8 +76,12 @@ def answered(
     """
     assert data.source.vocabulary is not None
     alphabet = TokenAlphabet.of_names(data.source.vocabulary.tokens, empty_word=data.source.goal == "recognition")
-    candidates, notes = [from_labels(learned, data)], []
-    if not candidates[0].believed:
+    first, notes = from_labels(learned, data), []
+    candidates = [first]
+    # A machine that contradicts labels may be right about labels that are wrong, or be the wrong one: then a machine
+    # that gives all of them, and takes fewer bits, is the better answer.
+    errors = first.shorter.count - first.shorter.right
+    if not first.believed or errors > data.shorter.unavoidable_errors():
         names = ranked(outcomes, data)[:_MODELS_ASKED]
         for place, name in enumerate(names):
             on_progress("questions", place, len(names), f"to {name}")
@@ -178,8 +182,10 @@ def _sureness(believed: Candidate, choice: Choice, data: DividedData) -> tuple[s
         + (f" ({believed.recipe})." if believed.recipe else ": no network was needed."),
         f"On sequences that played no part in finding it, it is right on {kept_back.right:,} of {kept_back.count:,} "
         f"labels: with 95 % confidence on at least {kept_back.plain()['low']:.1%}.",
-        f"Machine and errors take {believed.bits:,.0f} bits to write; the labels alone take {believed.bits_alone:,.0f}.",
     ]
+    if not believed.reasons:
+        bits, alone = believed.bits, believed.bits_alone
+        sentences.append(f"Machine and errors take {bits:,.0f} bits to write; the labels alone take {alone:,.0f}.")
     errors = shorter.count - shorter.right
     if errors:
         sentences.append(

@@ -152,7 +152,7 @@ def learned(
 def from_labels(result: MachineFromLabels, data: DividedData) -> Candidate:
     """Return the machine that was learned from labels, judged on what was kept back."""
     refusals = () if result.supported else tuple(result.reasons)
-    candidate = _judged(result.machine, "labels", data, refusals, result.bits, result.bits_alone)
+    candidate = _judged(result.machine, "labels", data, refusals)
     return replace(candidate, noise=result.noise, reasons=tuple(result.reasons) if result.supported else ())
 
 
@@ -169,8 +169,7 @@ def from_model(recipe: str, model: SequenceModel[Any], data: DividedData, alphab
     if not extraction.labelled:
         return f"{recipe}: its labels are no function of the state of its head"
     machine = extraction.machine
-    bits, alone = description(machine, data.shorter, sizes(data)[1])
-    candidate = _judged(machine, extraction.way, data, (), bits, alone)
+    candidate = _judged(machine, extraction.way, data, ())
     errors = candidate.shorter.count - candidate.shorter.right
     refusals = candidate.refusals
     if errors > data.shorter.unavoidable_errors():
@@ -188,9 +187,8 @@ def sizes(data: DividedData) -> tuple[int, int]:
     return len(vocabulary.letters), len(vocabulary.classes)
 
 
-def _judged(
-    machine: MooreMachine, way: str, data: DividedData, refusals: tuple[str, ...], bits: float, bits_alone: float
-) -> Candidate:
+def _judged(machine: MooreMachine, way: str, data: DividedData, refusals: tuple[str, ...]) -> Candidate:
+    bits, bits_alone = description(machine, data.shorter, sizes(data)[1])
     shorter, kept_back = (agreement_on(machine, words) for words in (data.shorter, data.held_out.words))
     # One error more than there are, so that a sample without any does not forbid the first.
     rate = (shorter.count - shorter.right + 1) / (shorter.count + 2)

@@ -141,7 +141,7 @@ def choose(outcomes: Sequence[Mapping[str, Any]], data: DividedData) -> Choice:
     )
     reason = "the smallest of those that are equally good" if _tied(own, best, data) else "the best of ours"
     sentence = f"{best['name']} was chosen: {_quality(best, data)} on {where}; {reason}."
-    better = [each for each in finished if each["peer"] and _totals(each, data)[::-1] > _totals(best, data)[::-1]]
+    better = [each for each in finished if each["peer"] and _totals(each, data)[-1] > _totals(best, data)[-1]]
     for each in better:
         sentence += f" The {each['name']}, trained for comparison, is better there: {_quality(each, data)}."
     return Choice(str(best["name"]), sentence)

@@ -55,8 +55,8 @@ def accuracy_svg(facts: Mapping[str, Any]) -> str | None:
     )
     for place, axes in enumerate(panels[0]):
         rights = [each[place]["right"] / max(1, each[place]["count"]) for each in shares]
-        below = [right - each[place]["low"] for right, each in zip(rights, shares, strict=True)]
-        above = [each[place]["high"] - right for right, each in zip(rights, shares, strict=True)]
+        below = [max(0.0, right - each[place]["low"]) for right, each in zip(rights, shares, strict=True)]
+        above = [max(0.0, each[place]["high"] - right) for right, each in zip(rights, shares, strict=True)]
         axes.barh(names, rights, color=colours, xerr=[below, above], error_kw={"lw": 1, "capsize": 2})
         axes.set_xlim(0, 1)
         axes.set_xlabel("share of labels that are right")
