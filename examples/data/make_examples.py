@@ -4,7 +4,7 @@ Each is drawn from a small machine that is written out below, so what ``fit`` an
 
 * ``doors.txt`` and ``doors.labels``: the log of a door with an alarm, and whether the alarm rings at the end;
 * ``vending.jsonl``: coins in a vending machine, and what it does after every one of them;
-* ``tcp.csv``: events of a TCP connection, and whether it is closed, opening, open or closing at the end;
+* ``tcp.csv``: events of a TCP connection, and after each of them whether it is closed, opening, open or closing;
 * ``editor.jsonl``: keys pressed in an editor with modes, and its mode at the end.
 """
 
@@ -53,16 +53,10 @@ class Machine:
             labels.append(self.labels[state])
         return labels
 
-    def drawn(
-        self, generator: random.Random, shortest: int, longest: int, quiet: float, shape: float = 1.0
-    ) -> list[str]:
-        """Draw events; one that changes nothing is kept with probability ``quiet``, so that logs are lively.
-
-        Lengths are drawn evenly with ``shape`` 1, and the shorter the larger it is.
-        """
+    def drawn(self, generator: random.Random, shortest: int, longest: int, quiet: float) -> list[str]:
+        """Draw events; one that changes nothing is kept with probability ``quiet``, so that logs are lively."""
         events: list[str] = []
-        state = self.start
-        length = shortest + int((longest + 1 - shortest) * generator.random() ** shape)
+        state, length = self.start, generator.randint(shortest, longest)
         while len(events) < length:
             event = generator.choice(self.events)
             kept = quiet if self.after(state, event) == state else 0.15 if event in self.rare else 1.0
@@ -179,13 +173,13 @@ def write_vending(folder: Path, count: int, generator: random.Random) -> list[Pa
 
 
 def write_tcp(folder: Path, count: int, generator: random.Random) -> list[Path]:
-    """Write the connections: CSV with the columns ``events`` and ``connection``."""
-    rows = [TCP.drawn(generator, 0, 40, quiet=0.3, shape=2.5) for _ in range(count)]
+    """Write the connections: CSV with the columns ``events`` and ``connection``, a label after every event."""
+    rows = [TCP.drawn(generator, 1, 40, quiet=0.3) for _ in range(count)]
     path = folder / "tcp.csv"
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(("events", "connection"))
-        writer.writerows((" ".join(row), TCP.label(row)) for row in rows)
+        writer.writerows((" ".join(row), " ".join(TCP.each_label(row))) for row in rows)
     return [path]
 
 
@@ -200,7 +194,7 @@ def write_editor(folder: Path, count: int, generator: random.Random) -> list[Pat
 EXAMPLES: Mapping[str, tuple[Callable[[Path, int, random.Random], list[Path]], int]] = {
     "doors": (write_doors, 1500),
     "vending": (write_vending, 500),
-    "tcp": (write_tcp, 4000),
+    "tcp": (write_tcp, 800),
     "editor": (write_editor, 1000),
 }
 

@@ -6,9 +6,9 @@ import json
 import random
 
 import pytest
-from tests.learning.data_files import example_module, parity_rows, written
 from typer.testing import CliRunner
 
+from tests.learning.data_files import example_module, parity_rows, written
 from transductor.cli import app
 from transductor.cli.fit import seconds_of
 

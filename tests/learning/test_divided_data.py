@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.learning.data_files import parity_rows, source
 
+from tests.learning.data_files import parity_rows, source
 from transductor.automata.moore import IGNORED
 from transductor.learning.divided_data import LabelledWords, divided, most_frequent
 from transductor.training import DataError

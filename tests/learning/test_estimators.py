@@ -4,8 +4,8 @@ import pickle
 
 import numpy as np
 import pytest
-from tests.learning.data_files import parity_rows
 
+from tests.learning.data_files import parity_rows
 from transductor import TransductorClassifier, TransductorRegressor
 from transductor.learning import NotFittedError
 

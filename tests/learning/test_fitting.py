@@ -5,8 +5,8 @@ import json
 import random
 
 import pytest
-from tests.learning.data_files import example_module, parity_rows, source, written
 
+from tests.learning.data_files import example_module, parity_rows, source, written
 from transductor.automata import MooreMachine, labels_of_series, read
 from transductor.certification import check_certificate
 from transductor.learning import fit

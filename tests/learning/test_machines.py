@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from tests.learning.data_files import parity_rows, source
 
+from tests.learning.data_files import parity_rows, source
 from transductor.automata import IGNORED, MachineFromLabels, MooreMachine, TokenAlphabet
 from transductor.learning.divided_data import LabelledWords, divided
 from transductor.learning.machines import (

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.learning.data_files import parity_rows, source
 
+from tests.learning.data_files import parity_rows, source
 from transductor.learning.divided_data import divided
 from transductor.learning.recipes import RECIPES, chosen_recipes
 from transductor.learning.running import FitPlan, planned, read_model, run_recipe, shared_steps

@@ -4,8 +4,8 @@ import math
 from typing import Any
 
 import pytest
-from tests.learning.data_files import parity_rows, source
 
+from tests.learning.data_files import parity_rows, source
 from transductor.learning.divided_data import divided
 from transductor.learning.selection import Measured, bands, choose, interval, majority, mean, ranked
 

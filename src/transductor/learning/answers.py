@@ -189,8 +189,8 @@ def _sureness(believed: Candidate, choice: Choice, data: DividedData) -> tuple[s
     errors = shorter.count - shorter.right
     if errors:
         sentences.append(
-            f"It contradicts {errors:,} of {shorter.count:,} labels of the other sequences; about {believed.noise:.1%} of "
-            "all labels are taken to be wrong."
+            f"It contradicts {errors:,} of {shorter.count:,} labels of the other sequences; about {believed.noise:.1%} "
+            "of all labels are taken to be wrong."
         )
     sentences += believed.reasons
     if data.note:
@@ -198,7 +198,7 @@ def _sureness(believed: Candidate, choice: Choice, data: DividedData) -> tuple[s
     if believed.agreement is not None:
         sentences.append(_what_a_network_adds(believed, choice))
     sentences.append(
-        "The proof says that the model is the machine.  That the machine is what made the data rests on the numbers above."
+        "The proof says that the model is the machine.  That the machine made the data rests on the numbers above."
     )
     return tuple(sentences)
 
@@ -214,8 +214,9 @@ def _what_a_network_adds(believed: Candidate, choice: Choice) -> str:
 
 def _no_machine(candidates: Sequence[Candidate]) -> str:
     best = min(candidates, key=lambda each: each.bits)
-    reason = best.refusals[0].rstrip(".") if best.refusals else "no candidate was believed"
-    return f"No machine is claimed: the best candidate has {best.machine.states} states, but {reason}."
+    states = best.machine.states
+    reasons = " ".join(f"{each[0].upper()}{each[1:].rstrip('.')}." for each in best.refusals)
+    return f"No machine is claimed. The best candidate has {states} state{'s' * (states != 1)}. {reasons}"
 
 
 def _recipe_advice(outcomes: Sequence[Mapping[str, Any]]) -> list[str]:

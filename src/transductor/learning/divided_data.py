@@ -1,7 +1,7 @@
 """A data set divided by length: what trains, what validates at the trained lengths, and the longest sequences.
 
 A model that has learned a rule is right on sequences longer than those it saw; one that has learned their look is not.
-So the longest tenth of the sequences is kept back to choose by, and a tenth of the others, drawn at random, to validate.
+So the longest tenth of the sequences is kept back to choose by, and a random tenth of the others to validate.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from transductor.automata.moore import IGNORED
+from transductor.automata.token_alphabet import RESERVED
 from transductor.training import DataError, Examples, FileData
-from transductor.training.examples import RESERVED
 
 FEWEST_SEQUENCES: Final = 10
 KEPT_BACK: Final = 0.1

@@ -175,8 +175,8 @@ class TransductorClassifier(_SequenceEstimator):
         place = {name[value]: number for number, value in enumerate(self.classes_.tolist())}
         self._columns = np.argsort([place[each] for each in result.source.vocabulary.classes])
         if (machine := result.machine) is not None:
-            labels = np.array([*(place[each] for each in result.source.vocabulary.classes), IGNORED])
-            self.machine_ = MooreMachine(machine.transitions, labels[np.maximum(machine.outputs, -1)], machine.start)
+            places = np.array([*(place[each] for each in result.source.vocabulary.classes), IGNORED])
+            self.machine_ = MooreMachine(machine.transitions, places[np.maximum(machine.outputs, -1)], machine.start)
         return self
 
     def _logits(self, sequences: Sequence[str | Sequence[Any]]) -> list[NDArray[np.float64]]:
@@ -201,10 +201,10 @@ class TransductorClassifier(_SequenceEstimator):
     def score(self, X: Sequence[str | Sequence[Any]], y: Sequence[Any], sample_weight: Any = None) -> float:
         """Return the share of labels that are right."""
         _same_length(X, y)
-        said = self.predict(X)
+        said, given = self.predict(X), y
         if self._tags:
-            said, y = np.concatenate(said), [each for label in y for each in label]
-        return float(np.average(np.asarray(said) == np.asarray(y), weights=sample_weight))
+            said, given = np.concatenate(said), [each for label in y for each in label]
+        return float(np.average(np.asarray(said) == np.asarray(given), weights=sample_weight))
 
 
 def _plain(value: Any) -> Any:

@@ -1,8 +1,8 @@
 """``fit``: from a file of labelled sequences to a machine and a model that is proved to be it, or to the best model.
 
 The folder of a fit holds the plan, a folder for each recipe, and in the end the model, the machine, the certificate and
-the record.  A fit that was interrupted goes on from there, and ends as it would have ended: what is done is recorded and
-never repeated.  (The search for a machine has a limit in seconds; where it is reached, another run may end elsewhere.)
+the record.  A fit that was interrupted goes on from there, and ends as it would have ended: what is done is recorded,
+and never repeated.  (The search for a machine has a limit in seconds; where it is reached, another run may differ.)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Looking for the machine behind labels, from the surest way on, and judging what is found.
 
-*From the labels alone*: states of the data's own prefix tree are merged (:func:`~transductor.automata.learned_from_labels`).
+*From the labels alone*: states of their prefix tree are merged (:func:`~transductor.automata.learned_from_labels`).
 Where that is enough, no network is needed: the machine is compiled into a model.  *From a trained model*: the machine
 that its head is near to, or that its answers are those of (:func:`~transductor.extraction.harden`).
 
@@ -138,6 +138,9 @@ def learned(
     """Learn a machine from the labels of all sequences but those kept back for their length."""
     letters, classes = sizes(data)
     shorter = data.shorter
+    if on_progress is not None:
+        on_progress(0.0, "compiling, the first time")
+    _compile_the_search(tags=data.source.goal == "tagging")
     return learned_from_labels(
         shorter.words,
         shorter.labels,
@@ -147,6 +150,13 @@ def learned(
         seed=seed,
         on_progress=on_progress,
     )
+
+
+def _compile_the_search(*, tags: bool) -> None:
+    """Run the search once on a few words, so that the time it takes to compile is not taken from the search."""
+    words = [tuple(map(int, f"{number:b}")) for number in range(32)]
+    counts = [[sum(word[: end + 1]) % 2 for end in range(len(word))] for word in words]
+    learned_from_labels(words, counts if tags else [count[-1] for count in counts], letters=2, classes=2)
 
 
 def from_labels(result: MachineFromLabels, data: DividedData) -> Candidate:
