@@ -21,7 +21,7 @@ from transductor.certification.replay import as_blocks
 from transductor.certification.search.anchor_points import best_anchors
 from transductor.certification.search.wrong_words import separating_word
 from transductor.certification.subjects import Subject, subject_of
-from transductor.certification.verdicts import judged, refutes
+from transductor.certification.verdicts import doubtful_words, judged, refutes
 from transductor.model import checkpoint_identity
 
 
@@ -90,6 +90,8 @@ def certify(
     except TooManyStates:  # of machine and domain together; the verdict says so
         evidence = Evidence()
     certificate = judged(question, evidence)
+    if certificate.outcome == "bounded" and certificate.about in ("labels", "model") and not searched:
+        certificate = _refuted_by_running(certificate, model_or_head, readout) or certificate
     refuted = certificate.outcome == "refuted" and certificate.about != "head"
     if refuted and not is_refuted(certificate, model_or_head, readout):
         raise RuntimeError(f"the model does not show what its numbers say: {certificate}")
@@ -117,6 +119,21 @@ def _series(against: WeightedAutomaton, subject: Subject, scope: str) -> Weighte
     if scope != "labels" or subject.bias is None or len(subject.bias) != 1:
         raise ValueError("against a weighted automaton, model_or_head must have a linear readout with one output")
     return against
+
+
+def _refuted_by_running(
+    certificate: AgreementCertificate, model_or_head: Any, readout: Any
+) -> AgreementCertificate | None:
+    """Run words after which no bound shows an exact head's label: a model whose numbers leave their range is wrong."""
+    question = certificate.question
+    if question.subject.attention is not None:
+        return None
+    for word in doubtful_words(question):
+        if refutes(question, as_blocks(word)):
+            refuted = judged(question, Evidence(word=as_blocks(word)))
+            if is_refuted(refuted, model_or_head, readout):
+                return refuted
+    return None
 
 
 def _evidence(question: Question, model_or_head: Any, readout: Any) -> Evidence:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
+import torch
+from torch.nn import functional as F
 
 from transductor.certification.ball_arithmetic import Array
 from transductor.certification.bounds.stream import stream_logits
@@ -102,14 +104,59 @@ def _product(left: Array, right: Array) -> Array:
 
 
 def logits_after(subject: Subject, blocks: Blocks) -> Array:
-    """Return the logits ``(K)`` after a word, in the precision of the readout (half precisions: float32)."""
+    """Return the logits ``(K)`` after a word, in the precision of the readout.
+
+    Half precisions are added up in float32.  A stream is followed in float64 with its errors; where these leave the
+    label open, as numbers may leave their range, it is computed in its own precision.
+    """
     output = output_after(subject, blocks)
     if subject.stream:
-        letter = np.array([blocks[-1][0][-1]])
-        return np.asarray(stream_logits(subject, letter, output.astype(np.float64)[None]).centre[0])
+        letter = blocks[-1][0][-1]
+        ball = stream_logits(subject, np.array([letter]), output.astype(np.float64)[None])
+        decided = _is_decided(ball.centre[0], ball.radius[0])
+        return ball.centre[0] if decided else _computed_logits(subject, letter, output)
     dtype = np.float64 if subject.precision == "float64" else np.float32
     weight, bias = (part.astype(dtype) for part in subject.readout())
-    return np.asarray(_product(weight, output.astype(dtype)[:, None])[:, 0] + bias)
+    seen = _stored(output, subject.precision).to(torch.from_numpy(bias).dtype).numpy()
+    logits = _product(weight, seen[:, None])[:, 0] + bias
+    return _stored(logits, subject.precision).double().numpy()
+
+
+def _is_decided(centre: Array, radius: Array) -> bool:
+    """Say whether all logits within a radius of these have the same label."""
+    if len(centre) == 1:
+        return bool(abs(centre[0]) > radius[0])
+    best = int(np.argmax(centre))
+    return bool(centre[best] - radius[best] > np.delete(centre + radius, best).max())
+
+
+def _stored(values: Array, precision: str) -> torch.Tensor:
+    """Return numbers as their format holds them: rounded, zero or infinite."""
+    return torch.from_numpy(np.array(values)).to(getattr(torch, precision))
+
+
+def _computed_logits(subject: Subject, letter: int, output: Array) -> Array:
+    """Compute the logits of a stream without attention as a model does, in its format."""
+    parts = {name: _stored(values, subject.precision) for name, values in subject.stream.items()}
+    values, seen = parts["embedding"][letter], _stored(output, subject.precision)
+    width = len(values)
+
+    def normed(name: str) -> torch.Tensor:
+        scale = parts[f"{name}.weight"], parts[f"{name}.bias"]
+        return F.layer_norm(values, (width,), *scale, float(subject.stream[f"{name}.eps"][0]))
+
+    def mapped(name: str, rows: torch.Tensor) -> torch.Tensor:
+        return F.linear(rows, parts[f"{name}.weight"], parts[f"{name}.bias"])
+
+    number = 0
+    while f"block{number}.into.weight" in parts:
+        projections = parts.get("projections", seen)[number * width : (number + 1) * width]
+        if "projections" in parts and len(projections):
+            values = values + F.linear(seen, projections)
+        hidden = F.gelu(mapped(f"block{number}.into", normed(f"block{number}.norm")))
+        values = values + mapped(f"block{number}.back", hidden)
+        number += 1
+    return mapped("readout", normed("norm")).double().numpy()
 
 
 def label_of(logits: Array) -> int:

@@ -51,6 +51,8 @@ _HULL_AND_LENGTH: Final = (
     "long as the word, and up to this length their rounding changes no label"
 )
 
+_MOST_DOUBTFUL: Final = 200  # words that are run where no bound shows a label
+
 # Makes the certificate of a question, once its outcome is known.
 _Answer = Callable[..., AgreementCertificate]
 
@@ -74,15 +76,20 @@ def judged(question: Question, evidence: Evidence) -> AgreementCertificate:
         if exact is not None:
             if subject.attention is not None:
                 return _attended_judged(question, exact, answer, evidence.length)
-            return _exact_judged(question, exact, answer)
+            return _exact_judged(question, exact, answer, evidence.word)
         return _bounded_judged(question, evidence, answer)
     except TooManyStates as error:
         about: About = "model" if subject.stream else "labels" if subject.gives_labels else "head"
         return answer(about=about, outcome="bounded", holds_up_to=0, method=f"no word was followed: {error}")
 
 
-def _exact_judged(question: Question, exact: Exactness, answer: _Answer) -> AgreementCertificate:
-    """Visit every reachable state of a head that never rounds: there are finitely many, or as many as are followed."""
+def _exact_judged(
+    question: Question, exact: Exactness, answer: _Answer, word: Blocks | None = None
+) -> AgreementCertificate:
+    """Visit every reachable state of a head that never rounds: there are finitely many, or as many as are followed.
+
+    Where no bound shows a label, because numbers behind the head may leave their range, a word may refute it.
+    """
     subject = question.subject
     graph, states = exact_run(subject, question.target, question.domain)
     numbers: dict[str, Any] = {"exactness": exact.reason, "nodes": graph.nodes, "edges": len(graph.source)}
@@ -110,12 +117,26 @@ def _exact_judged(question: Question, exact: Exactness, answer: _Answer) -> Agre
         return answer(outcome="proved", reached=(graph, states))
     safe = min(int(lengths[doubtful].min()) - 1, question.horizon)
     safe = safe if graph.complete_to is None else min(safe, graph.complete_to)
-    if not wrong.any():
+    if wrong.any():
+        word = as_blocks(graph.word_of(int(edge[wrong][np.argmin(lengths[wrong])])))
+    elif word is None:
         return answer(outcome="bounded", holds_up_to=safe)
-    first = int(edge[wrong][np.argmin(lengths[wrong])])
-    word = as_blocks(graph.word_of(first))
+    else:
+        answer = partial(answer, method="the word was run: no bound shows its label")
     numbers |= _replayed(question, word)
+    if numbers["length"] <= safe:
+        raise CertificateError(f"a word of {numbers['length']} letters is wrong, but none up to {safe} can be")
     return answer(outcome="refuted", holds_up_to=safe, evidence=Evidence(word=word))
+
+
+def doubtful_words(question: Question) -> list[tuple[int, ...]]:
+    """Return words after which no bound shows the label of an exact head's model, short ones first."""
+    graph, states = exact_run(question.subject, question.target, question.domain)
+    edge, gap, noise = _gaps(question.subject, graph, states)
+    with np.errstate(invalid="ignore"):
+        doubtful = np.unique(edge[~(gap > noise)])
+    order = np.argsort(graph.depths[graph.source[doubtful]], kind="stable")
+    return [graph.word_of(int(each)) for each in doubtful[order][:_MOST_DOUBTFUL]]
 
 
 def _attended_judged(question: Question, exact: Exactness, answer: _Answer, stated: int | None) -> AgreementCertificate:
