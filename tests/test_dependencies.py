@@ -12,8 +12,14 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 # Packages whose modules have another name, and modules that come with a package of another name.
-MODULES = {"pillow": "PIL", "python-flint": "flint", "import-linter": "importlinter", "onnx-ir": "onnx_ir"}
-BROUGHT_ALONG = {"pywrapfst": "pynini", "sklearn": None}  # scikit-learn: only `importorskip`, never needed
+MODULES = {
+    "pillow": "PIL",
+    "python-flint": "flint",
+    "import-linter": "importlinter",
+    "onnx-ir": "onnx_ir",
+    "scikit-learn": "sklearn",
+}
+BROUGHT_ALONG = {"pywrapfst": "pynini"}
 
 
 def requirement_name(line: str) -> str:

@@ -59,6 +59,16 @@ def test_no_machine_is_status_one_with_advice_and_a_model(tmp_path):
     assert len(invoke("predict", run, given="a b\n").stdout.split()) == 1
 
 
+def test_numbers_are_status_three_with_an_automaton_and_a_length(tmp_path):
+    rows = [{**row, "label": row["tokens"].count("a") + 0.25} for row in parity_rows(150)]
+    result = invoke("fit", written(tmp_path, rows), "-o", tmp_path / "run", "--recipes", "none", "--budget", "5s")
+    assert result.exit_code == 3, result.output
+    assert "goal: regression" in result.output
+    assert "A weighted automaton with 2 states and exact weights has exactly the number" in result.output
+    assert "## The weighted automaton" in (tmp_path / "run" / "report.md").read_text()
+    assert invoke("predict", tmp_path / "run", given="a b a\n").stdout.split() == ["2.25"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

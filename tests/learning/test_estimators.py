@@ -83,9 +83,10 @@ def test_a_folder_is_kept(tmp_path):
 
 def test_a_regressor_predicts_numbers():
     numbers = [float(len(word)) / 4 for word in WORDS]
-    fitted = TransductorRegressor(budget=4.0, recipes=["dense"]).fit(WORDS, numbers)
-    assert fitted.predict(WORDS).shape == (150,)
-    assert fitted.score(WORDS, numbers) > 0.5
+    fitted = TransductorRegressor(**QUICK).fit(WORDS, numbers)
+    assert fitted.predict([["a"] * 400]) == pytest.approx([100])
+    assert fitted.score(WORDS, numbers) == pytest.approx(1)
+    assert fitted.machine_.dim == 2
 
 
 def test_scikit_learn_clones_searches_and_validates():

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tests.learning.data_files import example_module, parity_rows, source, written
-from transductor.automata import MooreMachine, labels_of_series, read
+from transductor.automata import MooreMachine, WeightedAutomaton, labels_of_series, read
 from transductor.certification import check_certificate
 from transductor.learning import fit
 from transductor.model import load
@@ -104,8 +104,25 @@ def test_fifty_letters_and_conflicting_labels(tmp_path):
     assert result.machine.states == 2
 
 
-def test_numbers_as_labels_keep_the_best_model(tmp_path):
-    rows = [{**row, "label": float(row["tokens"].count("a")) + 0.5} for row in parity_rows(80, longest=6)]
+def test_numbers_as_labels_become_an_exact_weighted_automaton(tmp_path):
+    rows = [{**row, "label": row["tokens"].count("a") / 2 + 1} for row in parity_rows(150)]
+    result = fit(source(tmp_path, rows, goal="regression"), tmp_path / "run", budget=4, recipes=[])
+    assert isinstance(result.machine, WeightedAutomaton)
+    assert result.machine.dim == 2
+    assert result.machine(["a"] * 100 + ["b"]) == 51
+    assert result.certificate.about == "series"
+    assert result.certificate.holds
+    assert "exactly the number of every sequence" in result.record.measurements["answer"]["sentence"]
+    assert read(tmp_path / "run" / "machine.json") == result.machine
+    tokens, _ = result.source.encoded(["b", "a", "a"], None)
+    assert float(load(tmp_path / "run" / "model")(tokens[None])[0, -1, 0]) == pytest.approx(2)
+
+
+def test_numbers_without_an_automaton_keep_the_best_model(tmp_path):
+    rows = [{**row, "label": max(map(len, "".join(row["tokens"]).split("b"))) + 0.5} for row in parity_rows(80)]
     result = fit(source(tmp_path, rows, goal="regression"), tmp_path / "run", budget=4, recipes=["dense"])
+    assert result.machine is None
     assert result.model is not None
-    assert [each["error"] >= 0 for each in result.record.measurements["recipes"][0]["bands"]]
+    facts = result.record.measurements
+    assert facts["answer"]["sentence"].startswith("No weighted automaton is claimed")
+    assert all(each["error"] > 0 for each in facts["recipes"][0]["bands"])

@@ -43,7 +43,8 @@ def fit(
     """Find the machine behind labelled sequences, prove that a model is it, and write a report.
 
     Exit status 0: a machine was found, and the model is proved to be it; 1: no machine is claimed, the best model is
-    kept, and the report says why and what to do; 2: something cannot be used.
+    kept, and the report says why and what to do; 2: something cannot be used; 3: a machine was found (a weighted
+    automaton, where labels are numbers), and the model is proved to be it up to a length.
     """
     from transductor.learning import fit as fitted
     from transductor.report.fit import fit_report, fit_table
@@ -71,7 +72,7 @@ def fit(
         for sentence in (*facts["answer"]["sureness"], *facts["answer"]["advice"]):
             shown.print(f"  {sentence}", highlight=False)
         print_written(*_written(result.folder, fit_report(result.folder)))
-    raise typer.Exit(0 if result.proved else 1)
+    raise typer.Exit(0 if result.proved else 1 if result.machine is None else 3)
 
 
 def seconds_of(text: str) -> float:

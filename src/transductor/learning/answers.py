@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from transductor.automata import MachineFromLabels, TokenAlphabet
+from transductor.automata import MachineFromLabels, TokenAlphabet, WeightedAutomaton
 from transductor.certification import AgreementCertificate, certify
 from transductor.learning.divided_data import DividedData
 from transductor.learning.machines import WAYS, Candidate, compiled, from_labels, from_model, right_labels, sizes
@@ -38,6 +38,7 @@ class Answer:
         advice: What to do where there is no machine.
         candidates: All machines that were looked at.
         notes: Ways that led to no machine, and why.
+        series: The weighted automaton that is believed, where labels are numbers.
     """
 
     candidate: Candidate | None
@@ -49,6 +50,7 @@ class Answer:
     advice: tuple[str, ...]
     candidates: tuple[Candidate, ...]
     notes: tuple[str, ...]
+    series: WeightedAutomaton | None = None
 
     @property
     def proved(self) -> bool:

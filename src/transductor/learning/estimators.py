@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from transductor.automata.moore import IGNORED, MooreMachine
+from transductor.automata.weighted import WeightedAutomaton
 from transductor.certification import AgreementCertificate
 from transductor.learning.fitting import Fitted, fit
 from transductor.learning.prediction import logits_of
@@ -32,7 +33,8 @@ class _SequenceEstimator:
 
     Attributes:
         model_: The fitted model.
-        machine_: The machine over the letters ``letters_``; None where none is claimed.
+        machine_: The machine over the letters ``letters_``, a weighted automaton where labels are numbers; None where
+            none is claimed.
         certificate_: What is proved about the model; None where there is no machine.
         letters_: The words of the training data, in the order of the machine's letters.
         record_: Everything that was measured and said.
@@ -40,7 +42,7 @@ class _SequenceEstimator:
 
     _estimator_type: ClassVar[str]
     model_: SequenceModel[Any]
-    machine_: MooreMachine | None
+    machine_: MooreMachine | WeightedAutomaton | None
     certificate_: AgreementCertificate | None
     letters_: tuple[str, ...]
     record_: Record
@@ -174,7 +176,7 @@ class TransductorClassifier(_SequenceEstimator):
         assert result.source.vocabulary is not None
         place = {name[value]: number for number, value in enumerate(self.classes_.tolist())}
         self._columns = np.argsort([place[each] for each in result.source.vocabulary.classes])
-        if (machine := result.machine) is not None:
+        if isinstance(machine := result.machine, MooreMachine):
             places = np.array([*(place[each] for each in result.source.vocabulary.classes), IGNORED])
             self.machine_ = MooreMachine(machine.transitions, places[np.maximum(machine.outputs, -1)], machine.start)
         return self

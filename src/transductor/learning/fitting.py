@@ -19,14 +19,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from transductor.automata import MachineFromLabels, MooreMachine, series_of_labels, write
+from transductor.automata import MachineFromLabels, MooreMachine, WeightedAutomaton, series_of_labels, write
 from transductor.certification import AgreementCertificate
 from transductor.learning.answers import Answer, answered
 from transductor.learning.divided_data import DividedData, divided
 from transductor.learning.machines import learned
 from transductor.learning.recipes import Recipe, chosen_recipes
-from transductor.learning.running import FitPlan, OnProgress, planned, read_model, run_recipe, write_model
+from transductor.learning.running import FitPlan, OnProgress, planned, run_recipe, write_model
 from transductor.learning.selection import Band, Choice, bands, choose, majority, mean
+from transductor.learning.weighted_answers import answered_numbers
 from transductor.model import SequenceModel
 from transductor.results import Record, environment, write_atomically
 from transductor.training import FileData
@@ -44,7 +45,8 @@ class Fitted:
         folder: Where everything was written.
         record: Everything that was measured and said; reports are drawn from it.
         model: The model that is the machine, or the best one; None where no network was trained and there is none.
-        machine: The machine over the user's letters, in the order of their first occurrence; None where there is none.
+        machine: The machine over the user's letters, in the order of their first occurrence; a weighted automaton
+            where labels are numbers; None where there is none.
         certificate: What is proved; None where there is no machine.
         proved: Whether the model is proved to be the machine, at every length.
         source: The data, with the names of tokens and classes.
@@ -53,7 +55,7 @@ class Fitted:
     folder: Path
     record: Record
     model: SequenceModel[Any] | None
-    machine: MooreMachine | None
+    machine: MooreMachine | WeightedAutomaton | None
     certificate: AgreementCertificate | None
     proved: bool
     source: FileData
@@ -99,10 +101,10 @@ def fit(
     ]
     choice = choose(outcomes, data)
     if result is None:
-        answer = _answer_of_numbers(choice, folder)
+        answer = answered_numbers(data, choice, folder / "recipes", seed, on_progress)
     else:
         answer = answered(result, data, choice, outcomes, folder / "recipes", on_progress)
-    machine = None if answer.candidate is None else answer.candidate.machine
+    machine = answer.series if answer.candidate is None else answer.candidate.machine
     seconds = time.perf_counter() - began
     record = Record(
         "fit",
@@ -178,13 +180,6 @@ def plain_machine(machine: MooreMachine) -> dict[str, Any]:
     }
 
 
-def _answer_of_numbers(choice: Choice, folder: Path) -> Answer:
-    """Return the answer where labels are numbers: the best model."""
-    model = None if choice.name is None else read_model(folder / "recipes" / choice.name)
-    sentence = "No machine is looked for where labels are numbers; the best model is kept."
-    return Answer(None, model, "trained", None, sentence, (), (), (), ())
-
-
 def _measurements(
     data: DividedData, plan: FitPlan, outcomes: Sequence[Mapping[str, Any]], choice: Choice, answer: Answer
 ) -> dict[str, Any]:
@@ -232,6 +227,7 @@ def _measurements(
         "machine": None
         if candidate is None
         else {**plain_machine(candidate.machine), "states": candidate.machine.states, **candidate.plain()},
+        "automaton": None if answer.series is None else {"states": answer.series.dim},
         "certificate": None
         if certificate is None
         else {
@@ -258,7 +254,7 @@ def _band_name(band: Band) -> str:
     return f"{band.name}: {shortest}" + (f"–{longest}" if longest > shortest else "")
 
 
-def _write(folder: Path, source: FileData, answer: Answer, machine: MooreMachine | None) -> None:
+def _write(folder: Path, source: FileData, answer: Answer, machine: MooreMachine | WeightedAutomaton | None) -> None:
     """Write the model, the machine and the certificate; what an earlier run left of these is replaced."""
     assert source.vocabulary is not None
     for name in ("machine.json", "certificate.json.gz"):
@@ -268,6 +264,8 @@ def _write(folder: Path, source: FileData, answer: Answer, machine: MooreMachine
     else:
         write_model(answer.model, source, folder / "model")
     if machine is not None:
-        write(series_of_labels(machine, source.vocabulary.letters), folder / "machine.json")
+        names = source.vocabulary.letters
+        series = series_of_labels(machine, names) if isinstance(machine, MooreMachine) else machine
+        write(series, folder / "machine.json")
     if answer.certificate is not None:
         answer.certificate.write(folder / "certificate.json.gz")

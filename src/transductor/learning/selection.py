@@ -133,9 +133,10 @@ def choose(outcomes: Sequence[Mapping[str, Any]], data: DividedData) -> Choice:
         return Choice(None, "No model was trained." if not outcomes else "No model of ours finished its training.")
     best = max(own, key=lambda each: _rank(each, data.source.real))
     trained, judged = data.training.longest, data.held_out
+    shortest = min(judged.examples.lengths)
+    lengths = f"{shortest} to {judged.longest}" if shortest < judged.longest else f"{shortest}"
     where = (
-        f"{len(judged.examples)} sequences of {trained + 1} to {judged.longest} tokens, longer than the {trained} it "
-        "was trained on"
+        f"{len(judged.examples)} sequences of {lengths} tokens, longer than the {trained} it was trained on"
         if data.longer is not None
         else f"{len(judged.examples)} sequences it was not trained on (there are no longer ones to judge by)"
     )

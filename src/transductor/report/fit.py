@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from rich.table import Table
 
+from transductor.automata import read, svg
+from transductor.automata.drawing import MAX_STATES
 from transductor.report.fit_figures import accuracy_svg, machine_svg
 from transductor.report.pages import Block, Commands, Heading, Items, Paragraph, Picture, Rows, html, markdown
 from transductor.results import Record, read_record, write_atomically
@@ -48,9 +50,12 @@ def _blocks(record: Record, folder: Path) -> list[Block]:
     facts = record.measurements
     answer, machine = facts["answer"], facts["machine"]
     blocks: list[Block] = [Heading(_title(record), 1), Paragraph(answer["sentence"])]
+    if answer["sureness"]:
+        blocks += [Heading("How sure, and on what"), Items(tuple(answer["sureness"]))]
     if machine is not None:
-        blocks += [Heading("How sure, and on what"), Items(tuple(answer["sureness"])), Heading("The machine")]
-        blocks += _machine_blocks(facts)
+        blocks += [Heading("The machine"), *_machine_blocks(facts)]
+    if facts["automaton"] is not None:
+        blocks += [Heading("The weighted automaton"), *_automaton_blocks(facts, folder)]
     if answer["advice"]:
         blocks += [Heading("What to do"), Items(tuple(answer["advice"]))]
     blocks += [Heading("The models"), *_model_blocks(facts)]
@@ -83,6 +88,15 @@ def _machine_blocks(facts: Mapping[str, Any]) -> list[Block]:
         blocks.append(Rows(("state", "label", *letters), rows))
     blocks.append(Paragraph("The same as a file: machine.json."))
     return blocks
+
+
+def _automaton_blocks(facts: Mapping[str, Any], folder: Path) -> list[Block]:
+    states = facts["automaton"]["states"]
+    blocks: list[Block] = []
+    if states <= MAX_STATES:
+        picture = svg(read(folder / "machine.json"))
+        blocks.append(Picture(picture, "machine.svg", f"The weighted automaton: {states} states"))
+    return [*blocks, Paragraph("All weights, exactly: machine.json.")]
 
 
 def _model_blocks(facts: Mapping[str, Any]) -> list[Block]:
@@ -184,8 +198,9 @@ def _commands(folder: Path, facts: Mapping[str, Any]) -> list[str]:
     run = shlex.quote(str(folder))
     lines = [f"transductor predict {run} < new_sequences.txt", f"transductor evaluate {run} --data … --labels …"]
     if facts["machine"] is not None:
+        lines.append(f"transductor look {run}")
+    if facts["certificate"] is not None:
         lines += [
-            f"transductor look {run}",
             f"transductor certify {run} --against {run}/machine.json",
             f"transductor certify --check {run}/certificate.json.gz --model {run}/model",
         ]
