@@ -16,14 +16,17 @@ import numpy as np
 from transductor.automata.induction.compiled import COMPILES
 from transductor.automata.induction.merging import merged_machine
 from transductor.automata.induction.sample import Sample, sample_of
-from transductor.automata.induction.search import Candidate, Search
+from transductor.automata.induction.search import Candidate, Search, minimal
+from transductor.automata.induction.starts import best_of, starts
 from transductor.automata.induction.support import (
+    DOUBT,
+    EXAMPLES,
     GAIN,
     LEVEL,
     MOST_NOISE,
     bits_of_labels,
+    examples,
     longest_tenth,
-    minimal,
     more_often_wrong,
     unevenly_wrong,
     wrong_prefixes,
@@ -33,12 +36,6 @@ from transductor.automata.moore import MooreMachine
 METHODS = ("description_length", "edsm", "rpni")
 
 Progress = Callable[[float, str], None]
-
-# η and γ of each start: the noise that merging reckons with, and the weight of the evidence from next letters.
-_PLAIN = ((0.02, 0.0), (0.08, 0.0), (0.002, 0.0))
-_SHAPED = ((0.02, 0.3), (0.08, 0.3), (0.02, 1.0), (0.08, 1.0))
-# More states than these at the start have never helped; what needs more grows by splitting.
-_MOST_AT_START = 100
 
 
 @dataclass(frozen=True)
@@ -168,36 +165,30 @@ class _Learner:
         return self._answer(best, *self._judged(best, shorter))
 
     def _best(self, sample: Sample, begin: float, end: float, start: Candidate | None = None) -> Candidate:
-        """Return the best candidate of all starts; fewer starts where the first agree."""
+        """Return the best candidate of all starts; ``start`` is one of them, and others are fewer then."""
         part = end if self.seconds is not None else 1.0
         search = Search(sample, max_states=self.max_states, go_on=lambda: self.go_on(part))
-        best = search.measured(np.zeros((1, sample.letters), dtype=np.int32))
-        starts = _PLAIN if sample.tagged else _PLAIN + _SHAPED
-        most = self.max_states if sample.tagged else min(self.max_states, _MOST_AT_START)
-        results = []
+        results = [search.measured(np.zeros((1, sample.letters), dtype=np.int32))]
         if start is not None:
             results.append(search.improved(search.measured(start.table, start.start)))
-            best = min(best, *results, key=_bits)
-        for number, (noise, shape) in enumerate(starts):
-            agreeing = sum(abs(result.bits - best.bits) < 1e-6 for result in results)
-            if agreeing >= (3 if start is None else 2) or not self.go_on(part):
+        for number, rule in enumerate(starts(results, tagged=sample.tagged, brief=start is not None)):
+            if not self.go_on(part):
                 break
-            share = begin + (end - begin) * number / len(starts)
-            self.report(share, f"start {number + 1} of at most {len(starts)}, {best.states} states so far" + _SLOW)
+            share = begin + (end - begin) * (1 - 0.8**number)  # how many there will be depends on their results
+            self.report(share, f"start {number + 1}, {best_of(results).states} states so far{_SLOW}")
+            most = self.max_states if sample.tagged else min(self.max_states, rule.most)
             table = merged_machine(
                 sample,
                 way="bayes",
-                noise=noise,
-                shape=shape,
+                noise=rule.noise,
+                shape=rule.shape,
+                trust=rule.trust,
                 max_states=most,
                 go_on=lambda: self.go_on(part),
             )
             if table is not None:
                 results.append(search.improved(search.measured(table)))
-                best = min(best, results[-1], key=_bits)
-        if not results:  # grow from one state
-            best = search.improved(best)
-        return best
+        return best_of(results) if len(results) > 1 else search.improved(results[0])  # grow from one state
 
     def _judged(self, best: Candidate, shorter: Candidate | None) -> tuple[tuple[str, ...], bool]:
         """Return the sentences about a machine, and whether the data support it; ``shorter`` saw the shorter words."""
@@ -231,7 +222,21 @@ class _Learner:
                 f"{best.errors / sample.labels:.0%} of the labels contradict the machine; beyond {MOST_NOISE:.0%}, "
                 "wrong labels cannot be told from a machine that is too small. Give more words, or check the labels."
             )
-        one, other = _minimal(best), _minimal(shorter)
+        kinds = examples(sample, best, EXAMPLES * best.states)
+        if len(kinds) and min(kinds.values()) < EXAMPLES * best.states:
+            label = min(kinds, key=lambda each: kinds[each])
+            against.append(
+                f"Only {kinds[label]} different words of class {label} are there, fewer than {EXAMPLES} for each of "
+                f"the {best.states} states: repeated words settle nothing. Give more different words of that class."
+            )
+        doubt = Search(sample, max_states=self.max_states).doubt(best)
+        if doubt > DOUBT:
+            against.append(
+                "Some arc may as well lead elsewhere: the machines that differ in one arc have "
+                f"{min(doubt, 1.0):.0%} of the credit of this one together ({DOUBT:.0%} are allowed). "
+                "Give more words, above all such that walk the rare arcs."
+            )
+        one, other = minimal(best), minimal(shorter)
         word = () if one.outputs[0] != other.outputs[0] else one.separating_word(other)
         if word is not None:
             against.append(
@@ -256,7 +261,7 @@ class _Learner:
     def _answer(self, candidate: Candidate, reasons: tuple[str, ...], supported: bool) -> MachineFromLabels:
         self.report(1.0, f"{candidate.states} states")
         return MachineFromLabels(
-            machine=_minimal(candidate),
+            machine=minimal(candidate),
             errors=candidate.errors,
             labels=self.sample.labels,
             noise=candidate.errors / self.sample.labels,
@@ -265,14 +270,6 @@ class _Learner:
             supported=supported,
             reasons=reasons,
         )
-
-
-def _bits(candidate: Candidate) -> float:
-    return candidate.bits
-
-
-def _minimal(candidate: Candidate) -> MooreMachine:
-    return minimal(candidate.table.astype(np.int64), candidate.outputs, candidate.start)
 
 
 _SLOW = "" if COMPILES else " (slowly: pip install 'transductor[cpu]' compiles the loops)"

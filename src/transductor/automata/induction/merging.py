@@ -31,7 +31,7 @@ def merged_machine(
     way: str,
     noise: float = 0.05,
     shape: float = 0.0,
-    least: float = 0.0,
+    trust: float = 1.0,
     max_states: int,
     go_on: Callable[[], bool] = lambda: True,
 ) -> Table | None:
@@ -44,7 +44,7 @@ def merged_machine(
         way: ``"bayes"``, ``"edsm"`` or ``"rpni"``.
         noise: η, the share of wrong labels that ``"bayes"`` reckons with.
         shape: γ, the weight of the evidence from next letters.
-        least: The least score, a natural logarithm, of a fold that ``"bayes"`` makes.
+        trust: How far labels that agree count; below 1, a few contradictions outweigh many words that say nothing.
         max_states: No more states than these.
         go_on: Asked from time to time; merging ends without a machine once it says no.
     """
@@ -58,7 +58,7 @@ def merged_machine(
     dims = (sample.letters + 1) / 2
     complete = np.array([math.lgamma(count + dims) for count in counts]) - math.lgamma(dims)
     wrong = math.log(noise / max(sample.classes - 1, 1))
-    evidence = loops.Evidence(math.log1p(-noise), wrong, float(shape), float(least), half, complete)
+    evidence = loops.Evidence(math.log1p(-noise), wrong, float(shape), float(trust), half, complete)
     red = np.zeros(max_states + 1, dtype=np.int64)
     reds, left = 1, 1
     while left > 0:

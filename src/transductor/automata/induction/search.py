@@ -19,11 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transductor.automata.induction.sample import Sample
+from transductor.automata.moore import MooreMachine
 
 Table = NDArray[np.int32]
 
 SHAPE_WEIGHT = 0.05  # g: how much of what dense classes cost counts; with 1, sparse languages are over-fitted
 _LESS = 1e-6  # bits; smaller gains are rounding
+_PATIENCE = 5  # merges that do not help any more after others, in a row, before gains are computed again
+_NEGLIGIBLE = 20.0  # bits; rivals that are worse by more have no credit to speak of
 
 
 @cache
@@ -110,6 +113,24 @@ class Search:
         _loops().run(self.words, table, start, path, tally, usage)
         return path, tally, usage
 
+    def doubt(self, candidate: Candidate) -> float:
+        """Return the credit of all machines that differ in one walked arc, relative to the candidate's.
+
+        The credit of a machine is two to the power of minus its description length.
+        """
+        present = self._present(candidate)
+        own = minimal(candidate)
+        credit = 0.0
+        for state, letter in zip(*np.nonzero(candidate.usage), strict=True):
+            bits = _loops().redirected(self.words, present, int(state), int(letter))
+            for target in np.flatnonzero(bits < candidate.bits + _NEGLIGIBLE):
+                table = candidate.table.copy()
+                table[state, letter] = target
+                rival = minimal(self.measured(table, candidate.start))
+                if own.outputs[0] != rival.outputs[0] or own.separating_word(rival) is not None:
+                    credit += 2.0 ** float(candidate.bits - bits[target])
+        return credit
+
     def improved(self, candidate: Candidate) -> Candidate:
         """Return a candidate that no move improves, or the best so far once ``go_on`` says no."""
         while self.go_on():
@@ -170,7 +191,10 @@ class Search:
             ]
         best, table, start = candidate, candidate.table, candidate.start
         gone: set[int] = set()
+        failures = 0
         for _, state, target in sorted(gains):
+            if failures == _PATIENCE:
+                break
             if state not in gone and target not in gone and self.go_on():
                 trial = np.where(table == state, target, table)
                 entry = target if start == state else start
@@ -178,6 +202,9 @@ class Search:
                 if after.bits < best.bits - _LESS:
                     best, table, start = after, trial, entry
                     gone.add(state)
+                    failures = 0
+                else:
+                    failures += 1
         return best if best is not candidate else None
 
     def _split(self, candidate: Candidate) -> Candidate | None:
@@ -221,3 +248,12 @@ def completed(table: Table, usage: NDArray[np.int64]) -> Table:
             target = np.bincount(table[:, letter], weights=usage[:, letter], minlength=len(table))
             table[missing, letter] = int(target.argmax())
     return table
+
+
+def minimal(candidate: Candidate) -> MooreMachine:
+    """Return the smallest machine with the same label for every word, that of the empty word included."""
+    # One more letter leads from every state back to the start, so that the label of the start is shown.
+    back = np.full((candidate.states, 1), candidate.start)
+    table = np.hstack([candidate.table, back])
+    shown = MooreMachine(table, candidate.outputs, candidate.start).minimised()
+    return MooreMachine(shown.transitions[:, :-1], shown.outputs, shown.start)

@@ -1,10 +1,12 @@
 """Whether data support a machine: tests with stated levels, and sentences that say what failed and what to do.
 
-Five questions, each of which must be answered yes.  Does the machine shorten the description of the labels by more than
-chance would, ``GAIN`` bits?  Are at most ``MOST_NOISE`` of the labels wrong?  Does the same machine come out of the
-shorter nine tenths of the words?  Is the share of wrong labels on the longest tenth no larger than on the shorter
-words?  Are wrong labels spread over the states as accidents are?  The last two are tests of the level ``LEVEL``: so
-often is a right machine refused by accident.
+Seven questions, each of which must be answered yes.  Does the machine shorten the description of the labels by more
+than chance would, ``GAIN`` bits?  Are at most ``MOST_NOISE`` of the labels wrong?  Are there ``EXAMPLES`` different
+words of every class for each state?  Have the machines that differ in one arc together at most ``DOUBT`` of the credit
+of this one (credit is 2 to the power of minus the bits)?  Does the same machine come out of the shorter nine tenths of
+the words?  Is the share of wrong labels on the longest tenth no larger than on the shorter words?  Are wrong labels
+spread over the states as accidents are?  The last two are tests of the level ``LEVEL``: so often is a right machine
+refused by accident.
 """
 
 from __future__ import annotations
@@ -16,21 +18,14 @@ from numpy.typing import NDArray
 
 from transductor.automata.induction.sample import Sample
 from transductor.automata.induction.search import Candidate
-from transductor.automata.moore import MooreMachine
 
 GAIN = 20.0  # bits: labels without any pattern are described so much shorter with a chance of at most 2⁻²⁰
 LEVEL = 0.001
 MOST_NOISE = 0.2  # with more wrong labels, a machine that has half of the pattern looks like noise on all of it
+EXAMPLES = 5
+DOUBT = 0.05
 HELD_OUT = 0.1  # the share of words, the longest, that the second machine does not see
 _DRAWS = 1999
-
-
-def minimal(table: NDArray[np.int64], outputs: NDArray[np.int64], start: int) -> MooreMachine:
-    """Return the smallest machine with the same label for every word, that of the empty word included."""
-    # One more letter leads from every state back to the start, so that the label of the start is shown.
-    back = np.full((len(table), 1), start)
-    shown = MooreMachine(np.hstack([table, back]), outputs, start).minimised()
-    return MooreMachine(shown.transitions[:, :-1], shown.outputs, shown.start)
 
 
 def bits_of_labels(sample: Sample) -> float:
@@ -38,6 +33,23 @@ def bits_of_labels(sample: Sample) -> float:
     counts = sample.counts[sample.counts > 0]
     shares = counts / counts.sum()
     return float(-(counts * np.log2(shares)).sum() + 0.5 * (sample.classes - 1) * math.log2(sample.labels + 1))
+
+
+def examples(sample: Sample, candidate: Candidate, enough: int) -> dict[int, int]:
+    """Return how many different words or prefixes of each class the machine labels right, up to ``enough``."""
+    seen: dict[int, set[int]] = {int(label): set() for label in np.unique(candidate.outputs)}
+    right = (sample.marks >= 0) & (candidate.outputs[candidate.path] == sample.marks)
+    marks, text = sample.marks.tolist(), sample.text.tolist()
+    for word, begin in enumerate(sample.offsets[:-1].tolist()):
+        if all(len(each) >= enough for each in seen.values()):
+            break
+        prefix = 0
+        for place in range(begin, int(sample.offsets[word + 1]) + 1):
+            if place > begin:
+                prefix = hash((prefix, text[place - 1]))
+            if right[place + word]:
+                seen[marks[place + word]].add(prefix)
+    return {label: min(len(each), enough) for label, each in seen.items()}
 
 
 def longest_tenth(sample: Sample, seed: int) -> NDArray[np.bool_]:

@@ -30,12 +30,12 @@ class Tree(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What a fold is scored by: log(1 − η), log(η / (k − 1)), γ, the least score to fold, and log Γ for the shape."""
+    """What a fold is scored by: log(1 − η), log(η / (k − 1)), γ, how far agreement counts, and log Γ for the shape."""
 
     right: float
     wrong: float
     weight: float
-    least: float
+    trust: float
     log_gamma: Array
     log_gamma_total: Array
 
@@ -185,7 +185,8 @@ def _folded(tree: Tree, into: int, node: int, evidence: Evidence, logs: Logs, wa
         one = pairs[place, 0]
         other = pairs[place, 1]
         place += 1
-        score += _label_score(counts[one], counts[other], both, evidence.right, evidence.wrong, way)
+        labels = _label_score(counts[one], counts[other], both, evidence.right, evidence.wrong, way)
+        score += labels * evidence.trust if labels > 0 else labels
         if evidence.weight > 0:
             score += evidence.weight * _shape_score(tree, one, other, evidence.log_gamma, evidence.log_gamma_total)
         for label in range(counts.shape[1]):
@@ -294,7 +295,7 @@ def merged(tree: Tree, evidence: Evidence, way: int, most: int, steps: int, red:
                         if way == FIRST:
                             break
                 child[chosen_parent, chosen_letter] = node
-                promoted = best <= (evidence.least if way == BAYES else NEVER)
+                promoted = best <= (0.0 if way == BAYES else NEVER)
         if chosen_parent < 0:
             return reds, 0
         node = child[chosen_parent, chosen_letter]
