@@ -20,7 +20,7 @@ def invoke(*arguments, given=None):
 def test_from_a_file_to_a_proof_and_a_report(tmp_path):
     """A fit with networks, its report, and every command that takes its folder."""
     data, run = written(tmp_path, parity_rows(300)), tmp_path / "run"
-    fitted = ("fit", data, "-o", run, "--budget", "6s", "--recipes", "dense,lstm")
+    fitted = ("fit", data, "-o", run, "--budget", "2s", "--recipes", "dense,lstm")
     result = invoke(*fitted)
     assert result.exit_code == 0, result.output
     assert "goal: recognition (guessed" in result.output
@@ -50,7 +50,7 @@ def test_no_machine_is_status_one_with_advice_and_a_model(tmp_path):
     draw = random.Random(0)
     rows = [{**row, "label": draw.choice(["yes", "no"])} for row in parity_rows(150)]
     run = tmp_path / "run"
-    result = invoke("fit", written(tmp_path, rows), "-o", run, "--budget", "4s", "--recipes", "dense")
+    result = invoke("fit", written(tmp_path, rows), "-o", run, "--budget", "1s", "--recipes", "dense")
     assert result.exit_code == 1, result.output
     assert "No machine is claimed" in result.output
     assert "Give more" in result.output
@@ -107,7 +107,7 @@ def test_budgets_are_read(text, seconds):
 def test_the_examples_in_miniature(tmp_path, name):
     """Each example from its file to its certificate, without networks."""
     made = example_module()
-    made.make(tmp_path, [name])
+    made.make(tmp_path, [name], count=200 if name == "vending" else None)
     files = {
         "doors": (tmp_path / "doors.txt", "--labels", tmp_path / "doors.labels"),
         "vending": (tmp_path / "vending.jsonl",),

@@ -53,7 +53,7 @@ def test_labels_of_tokens_from_file_to_certificate(tmp_path):
 def test_noise_alone_gives_no_machine_and_keeps_the_best_model(tmp_path):
     generator = random.Random(0)
     rows = [{**row, "label": generator.choice(["yes", "no"])} for row in parity_rows(200)]
-    result = fit(source(tmp_path, rows), tmp_path / "run", budget=4, recipes=["dense", "lstm"])
+    result = fit(source(tmp_path, rows), tmp_path / "run", budget=1, recipes=["dense", "lstm"])
     assert not result.proved
     assert result.machine is None
     facts = result.record.measurements
@@ -98,6 +98,7 @@ def test_fifty_letters_and_conflicting_labels(tmp_path):
     result = fit(source(tmp_path, rows), tmp_path / "run", budget=20, recipes=[])
     facts = result.record.measurements
     assert facts["data"]["conflicts"] >= 1
+    assert [given for words, given, _ in facts["contradicted"] if words == "w0"] == ["no"]
     assert len(facts["data"]["letters"]) == 50
     with gzip.open(tmp_path / "run" / "certificate.json.gz") as file:
         assert json.load(file)["outcome"] == "proved"
@@ -120,7 +121,7 @@ def test_numbers_as_labels_become_an_exact_weighted_automaton(tmp_path):
 
 def test_numbers_without_an_automaton_keep_the_best_model(tmp_path):
     rows = [{**row, "label": max(map(len, "".join(row["tokens"]).split("b"))) + 0.5} for row in parity_rows(80)]
-    result = fit(source(tmp_path, rows, goal="regression"), tmp_path / "run", budget=4, recipes=["dense"])
+    result = fit(source(tmp_path, rows, goal="regression"), tmp_path / "run", budget=1, recipes=["dense"])
     assert result.machine is None
     assert result.model is not None
     facts = result.record.measurements

@@ -13,6 +13,7 @@ from transductor.learning.machines import (
     agreement_on,
     at_least,
     compiled,
+    contradicted,
     description,
     from_labels,
     from_model,
@@ -47,6 +48,13 @@ def test_a_machine_labels_words_and_letters():
     tagged = LabelledWords(((0,), (0, 1, 0)), ((1,), (1, IGNORED, 1)))
     result = agreement_on(PARITY, tagged)
     assert (result.count, result.right) == (3, 2)
+
+
+def test_contradicted_labels_are_listed_shortest_first():
+    labelled = LabelledWords(((0, 0, 1), (0,), (1,), (0,)), (1, 0, 0, 0))
+    assert contradicted(PARITY, labelled) == [((0,), 0, 1), ((0, 0, 1), 1, 0)]
+    tagged = LabelledWords(((0, 1, 0), (1,)), ((1, 0, IGNORED), (0,)))
+    assert contradicted(PARITY, tagged) == [((0, 1), 0, 1)]
 
 
 @pytest.mark.parametrize(("errors", "count", "rate"), [(0, 5, 0.1), (1, 5, 0.1), (3, 20, 0.02), (20, 20, 0.5)])

@@ -192,7 +192,8 @@ def _sureness(believed: Candidate, choice: Choice, data: DividedData) -> tuple[s
     if errors:
         sentences.append(
             f"It contradicts {errors:,} of {shorter.count:,} labels of the other sequences; about {believed.noise:.1%} "
-            "of all labels are taken to be wrong."
+            "of all labels are taken to be wrong.  The report lists the shortest: if one of these labels is right, the "
+            "machine is not."
         )
     sentences += believed.reasons
     if data.note:

@@ -22,19 +22,21 @@ import numpy as np
 from transductor.automata import MachineFromLabels, MooreMachine, WeightedAutomaton, series_of_labels, write
 from transductor.certification import AgreementCertificate
 from transductor.learning.answers import Answer, answered
-from transductor.learning.divided_data import DividedData, divided
-from transductor.learning.machines import learned
+from transductor.learning.divided_data import DividedData, LabelledWords, divided
+from transductor.learning.machines import contradicted, learned
 from transductor.learning.recipes import Recipe, chosen_recipes
 from transductor.learning.running import FitPlan, OnProgress, planned, run_recipe, write_model
 from transductor.learning.selection import Band, Choice, bands, choose, majority, mean
 from transductor.learning.weighted_answers import answered_numbers
 from transductor.model import SequenceModel
 from transductor.results import Record, environment, write_atomically
-from transductor.training import FileData
+from transductor.training import FileData, Vocabulary
 
 # Shares of the budget; the rest is for reading, judging and proving.
 _FOR_THE_MACHINE: Final = 0.25
+_LEAST_FOR_THE_MACHINE: Final = 5.0  # seconds, however small the budget: small machines need no more
 _FOR_NETWORKS: Final = 0.5
+_MOST_CONTRADICTED: Final = 20
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ def _learned(folder: Path, data: DividedData, plan: FitPlan, on_progress: OnProg
     on_progress("machine", 0, 100, "")
     result = learned(
         data,
-        seconds=_FOR_THE_MACHINE * plan.budget,
+        seconds=max(_LEAST_FOR_THE_MACHINE, _FOR_THE_MACHINE * plan.budget),
         seed=plan.seed,
         on_progress=lambda done, words: on_progress("machine", round(100 * done), 100, words),
     )
@@ -227,6 +229,7 @@ def _measurements(
         "machine": None
         if candidate is None
         else {**plain_machine(candidate.machine), "states": candidate.machine.states, **candidate.plain()},
+        "contradicted": [] if candidate is None else _contradicted(candidate.machine, everything, vocabulary),
         "automaton": None if answer.series is None else {"states": answer.series.dim},
         "certificate": None
         if certificate is None
@@ -245,6 +248,14 @@ def _measurements(
             "advice": list(answer.advice),
         },
     }
+
+
+def _contradicted(machine: MooreMachine, everything: LabelledWords, names: Vocabulary) -> list[list[str]]:
+    """Return the shortest sequences whose label is not the machine's: the words, the label given, the machine's."""
+    return [
+        [" ".join(names.letters[letter] for letter in word), names.classes[given], names.classes[said]]
+        for word, given, said in contradicted(machine, everything)[:_MOST_CONTRADICTED]
+    ]
 
 
 def _band_name(band: Band) -> str:

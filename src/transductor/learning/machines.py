@@ -126,6 +126,20 @@ def right_labels(said: Sequence[Any], given: Sequence[Any]) -> Measured:
     return Measured(count, right)
 
 
+def contradicted(machine: MooreMachine, labelled: LabelledWords) -> list[tuple[tuple[int, ...], int, int]]:
+    """Return the words whose label is not the machine's, shortest first, each with the label given and the machine's.
+
+    Where labels are of letters, it is the beginning of the word up to the letter.
+    """
+    tags = any(isinstance(label, tuple) for label in labelled.labels)
+    said = machine_labels(machine, labelled.words, tags=tags)
+    wrong = []
+    for word, given, own in zip(labelled.words, labelled.labels, said, strict=True):
+        each = zip(range(1, len(word) + 1), given, own, strict=True) if tags else [(len(word), given, own)]
+        wrong += [(word[:end], label, mine) for end, label, mine in each if label not in (IGNORED, mine)]
+    return sorted(set(wrong), key=lambda one: (len(one[0]), one))
+
+
 def agreement_on(machine: MooreMachine, labelled: LabelledWords) -> Measured:
     """Return how many labels of these words are the machine's."""
     tags = any(isinstance(label, tuple) for label in labelled.labels)

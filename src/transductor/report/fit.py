@@ -54,6 +54,8 @@ def _blocks(record: Record, folder: Path) -> list[Block]:
         blocks += [Heading("How sure, and on what"), Items(tuple(answer["sureness"]))]
     if machine is not None:
         blocks += [Heading("The machine"), *_machine_blocks(facts)]
+    if facts["contradicted"]:
+        blocks += [Heading("Labels that it contradicts"), *_contradicted_blocks(facts)]
     if facts["automaton"] is not None:
         blocks += [Heading("The weighted automaton"), *_automaton_blocks(facts, folder)]
     if answer["advice"]:
@@ -88,6 +90,15 @@ def _machine_blocks(facts: Mapping[str, Any]) -> list[Block]:
         blocks.append(Rows(("state", "label", *letters), rows))
     blocks.append(Paragraph("The same as a file: machine.json."))
     return blocks
+
+
+def _contradicted_blocks(facts: Mapping[str, Any]) -> list[Block]:
+    explained = (
+        "The shortest of them.  Either these labels are wrong, or the machine is: where one of them is right, give "
+        "more sequences that are like it."
+    )
+    rows = tuple((words or "(empty)", given, said) for words, given, said in facts["contradicted"])
+    return [Paragraph(explained), Rows(("sequence", "label in the data", "label of the machine"), rows)]
 
 
 def _automaton_blocks(facts: Mapping[str, Any], folder: Path) -> list[Block]:
