@@ -2,7 +2,7 @@
 
 Importing this imports numba.  A machine is a table ``(states, letters)``.  ``path`` holds the state after every prefix
 of every word, ``len + 1`` for each.  ``tally[state, label, size]`` counts prefixes by the state they lead to, their
-label and their size; sizes matter to the density of a language alone, and are all 0 where that is left out.
+label and their size, the number of letters, which matters to the density of a class alone.
 """
 
 from __future__ import annotations
@@ -73,22 +73,30 @@ def _add(other: Array, tally: Array) -> None:
 
 
 @compiled
+def _size(words: Words, word: int, place: int, last: int) -> int:
+    """Return the place in a tally of a prefix: that of its word, or its length where all prefixes have labels."""
+    if words.each_prefix:
+        return int(min(words.sizes[word] + place - words.offsets[word], last))
+    return int(words.sizes[word])
+
+
+@compiled
 def run(words: Words, table: Array, start: int, path: Array, tally: Array, usage: Array) -> None:
     """Read all words; fill ``path``, ``tally`` and ``usage[state, letter]``, how often each arc is walked."""
-    text, offsets, marks, sizes, _ = words
+    text, offsets, marks = words.text, words.offsets, words.marks
+    last = tally.shape[2] - 1
     _clear(tally)
     for state in range(usage.shape[0]):
         for letter in range(usage.shape[1]):
             usage[state, letter] = 0
     for word in range(len(offsets) - 1):
         state = start
-        size = sizes[word]
         end = offsets[word + 1]
         for place in range(offsets[word], end + 1):
             path[place + word] = state
             mark = marks[place + word]
             if mark >= 0:
-                tally[state, mark, size] += 1
+                tally[state, mark, _size(words, word, place, last)] += 1
             if place < end:
                 usage[state, text[place]] += 1
                 state = table[state, text[place]]
@@ -114,8 +122,7 @@ def first_walks(words: Words, path: Array, states: int, letters: int) -> Walks:
                 total += count
             in_word = np.empty(total, np.int32)
             at = np.empty(total, np.int32)
-            for kind in range(kinds):
-                seen[kind] = -1
+            seen = np.full(kinds, -1, np.int64)
         for word in range(len(offsets) - 1):
             end = offsets[word + 1]
             for place in range(offsets[word], end + 1):
@@ -146,10 +153,10 @@ def _reread(words: Words, path: Array, walks: Walks, kind: int, state: int, tabl
     """Move words in ``tally``: those that walk the arc, or visit the state, ``kind`` go on from ``state`` there."""
     text, offsets, marks, sizes, each_prefix = words
     in_word, at = walks.in_word, walks.at
+    last = tally.shape[2] - 1
     for entry in range(walks.bounds[kind], walks.bounds[kind + 1]):
         word = in_word[entry]
         current = state
-        size = sizes[word]
         end = offsets[word + 1]
         if not each_prefix:
             for place in range(at[entry], end):
@@ -157,14 +164,15 @@ def _reread(words: Words, path: Array, walks: Walks, kind: int, state: int, tabl
             mark = marks[end + word]
             before = path[end + word]
             if mark >= 0 and before != current:
-                tally[before, mark, size] -= 1
-                tally[current, mark, size] += 1
+                tally[before, mark, sizes[word]] -= 1
+                tally[current, mark, sizes[word]] += 1
             continue
         for place in range(at[entry], end + 1):
             mark = marks[place + word]
             if mark >= 0:
                 before = path[place + word]
                 if before != current:
+                    size = _size(words, word, place, last)
                     tally[before, mark, size] -= 1
                     tally[current, mark, size] += 1
             if place < end:
@@ -213,10 +221,8 @@ def description(tally: Array, table: Array, start: int, states: int, used: int, 
         balance = np.zeros(
             classes
         )  # right labels less wrong ones; an accident on both sides must not count as evidence
-        for size in range(longest):
-            for label in range(classes):
-                density[label] = 0.0
-                balance[label] = 0.0
+        for size in range(longest - 1):  # the last place is for all longer words
+            density, balance = np.zeros(classes), np.zeros(classes)
             for state in range(states):
                 own = outputs[state]
                 density[own] += now[state]
@@ -292,8 +298,9 @@ def joined(words: Words, present: Present, state: int) -> Array:
 def _suffixes(words: Words, path: Array, walks: Walks, kind: int, tally: Array) -> Words:
     """Return what the words read after they walk an arc for the first time; take these prefixes out of ``tally``."""
     text, offsets, marks, sizes, each_prefix = words
-    lower, upper = walks.bounds[kind], walks.bounds[kind + 1]
-    count = upper - lower
+    last = tally.shape[2] - 1
+    lower = walks.bounds[kind]
+    count = walks.bounds[kind + 1] - lower
     begins = np.zeros(count + 1, np.int64)
     for entry in range(count):
         begins[entry + 1] = begins[entry] + offsets[walks.in_word[lower + entry] + 1] - walks.at[lower + entry]
@@ -303,12 +310,12 @@ def _suffixes(words: Words, path: Array, walks: Walks, kind: int, tally: Array) 
     for entry in range(count):
         word = walks.in_word[lower + entry]
         first, end = walks.at[lower + entry], offsets[word + 1]
-        own_sizes[entry] = sizes[word]
+        own_sizes[entry] = _size(words, word, first, last)
         for place in range(first, end + 1):
             mark = marks[place + word]
             labels[begins[entry] + entry + place - first] = mark
             if mark >= 0:
-                tally[path[place + word], mark, sizes[word]] -= 1
+                tally[path[place + word], mark, _size(words, word, place, last)] -= 1
             if place < end:
                 rest[begins[entry] + place - first] = text[place]
     return Words(rest, begins, labels, own_sizes, each_prefix)

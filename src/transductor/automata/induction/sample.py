@@ -51,13 +51,18 @@ class Sample:
 
     @cached_property
     def sizes(self) -> NDArray[np.int32]:
-        """The place of each word in a tally: its length where densities are compared, 0 where labels are per letter.
+        """The place of each word in a tally, its length; 0 where every prefix has its own place.
 
         Words beyond ``LONGEST_SHAPED`` share the last place, which densities leave out.
         """
         if self.tagged:
             return np.zeros(len(self.lengths), dtype=np.int32)
         return np.minimum(self.lengths, LONGEST_SHAPED + 1).astype(np.int32)
+
+    @property
+    def places(self) -> int:
+        """How many sizes a tally has; the last is that of words too long for densities."""
+        return min(int(self.lengths.max()), LONGEST_SHAPED) + 2
 
     @cached_property
     def word_labels(self) -> NDArray[np.int32]:

@@ -86,8 +86,6 @@ class Search:
         self.max_states = max_states
         self.go_on = go_on
         self.words = loops.Words(sample.text, sample.offsets, sample.marks, sample.sizes, sample.tagged)
-        self.weight = 0.0 if sample.tagged else SHAPE_WEIGHT
-        self._sizes = int(sample.sizes.max()) + 1
 
     def measured(self, table: Table, start: int = 0) -> Candidate:
         """Return the candidate of a table; unvisited states go, and arcs that no word walks get the stated target."""
@@ -103,12 +101,12 @@ class Search:
             tally, usage = tally[visited], usage[visited]
         table = completed(table, usage)
         used = int((usage > 0).sum())
-        bits, errors = _loops().description(tally, table, start, len(table), used, self.weight)
+        bits, errors = _loops().description(tally, table, start, len(table), used, SHAPE_WEIGHT)
         return Candidate(table, start, float(bits), int(errors), path, tally, usage)
 
     def _run(self, table: Table, start: int) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
         path = np.empty(len(self.sample.marks), dtype=np.int32)
-        tally = np.zeros((len(table), self.sample.classes, self._sizes), dtype=np.int32)
+        tally = np.zeros((len(table), self.sample.classes, self.sample.places), dtype=np.int32)
         usage = np.zeros(table.shape, dtype=np.int64)
         _loops().run(self.words, table, start, path, tally, usage)
         return path, tally, usage
@@ -150,7 +148,7 @@ class Search:
             candidate.states,
             candidate.tally,
             int((candidate.usage > 0).sum()),
-            self.weight,
+            SHAPE_WEIGHT,
         )
 
     def _redirected(self, candidate: Candidate) -> Candidate | None:
