@@ -117,6 +117,16 @@ def test_a_head_that_turns_too_far_is_asked_where_it_is_right():
     assert torch.equal(hard.model(ones).argmax(-1), (torch.arange(1, 701) % 7)[None])
 
 
+def test_no_machine_has_more_states_than_the_words_support():
+    """A clock that turns too far is very near one of many more hours; eight letters do not tell them apart."""
+    words = [[1] * length for length in range(1, 9)] * 40
+    words += torch.randint(0, 2, (300, 8), generator=torch.Generator().manual_seed(0)).tolist()
+    wrong = clock(7, 0.05)
+    assert extract(wrong).machine.states > 100
+    extraction = extract(wrong, examples=words)
+    assert (extraction.way, extraction.machine.states) == ("questions", 7)
+
+
 def test_questions_about_nothing_are_refused():
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(3)

@@ -137,19 +137,31 @@ def asked(
         1 - mistakes / decided if decided else 0.0,
         spread,
         separation,
-        _supported(machine, words, judge, wrong(machine, slice(None))),
+        supported(machine, judge, words),
     )
 
 
-def _supported(machine: MooreMachine, words: Words, judge: LabelJudge, wrong: Tensor) -> bool:
-    """Return whether machine and mistakes are shorter than the labels at the words' ends alone."""
-    last = words.lengths - int(judge.alphabet.begin is None)
+def supported(machine: MooreMachine, judge: LabelJudge, words: Words, *, labelled: bool = True) -> bool:
+    """Return whether a machine, with the mistakes it makes, is a shorter description of labels than the labels alone.
+
+    Only the labels at the ends of words count: those along a word follow from one another.
+
+    Args:
+        machine: A machine over the letters.
+        judge: Its words are beginnings of ``words``, and their mistakes are taken for those of all.
+        words: The words that the model was asked about.
+        labelled: Whether the machine's outputs are labels; if not, it is taken to make no mistakes.
+    """
+    last = judge.words.lengths - int(judge.alphabet.begin is None)
     rows = torch.nonzero(last >= 0).flatten()
     ends = rows, last[rows]
     counts = torch.bincount(judge.labels[ends]).double()
     shares = counts[counts > 0] / counts.sum()
-    alone = float(-(shares * shares.log2()).sum() * counts.sum())
-    return description_bits(machine, int(wrong[ends].sum()), len(rows)) < alone
+    scale = len(words) / max(1, len(judge.words))
+    alone = float(-(shares * shares.log2()).sum() * len(rows)) * scale
+    said = labels_at_tokens(machine, judge.words, judge.alphabet)[ends]
+    wrong = int(((said != judge.labels[ends]) & judge.decided[ends]).sum()) if labelled else 0
+    return description_bits(machine, round(wrong * scale), round(len(rows) * scale)) < alone
 
 
 def _shuffled(words: Words) -> Words:

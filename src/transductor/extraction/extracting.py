@@ -21,7 +21,7 @@ from torch import Tensor
 from transductor.automata.moore import IGNORED, MooreMachine
 from transductor.automata.token_alphabet import TokenAlphabet
 from transductor.checks import check_positive
-from transductor.extraction.asking import Asked, asked
+from transductor.extraction.asking import Asked, asked, supported
 from transductor.extraction.clustering import Search, Walk
 from transductor.extraction.observable_distance import observed, observed_head
 from transductor.extraction.probing import LabelJudge, Sequences, Words, words_of_tokens
@@ -158,13 +158,19 @@ def extract(
             extraction = _walked(Search(smaller.head, given, most, tolerances), judge, smaller.back)[1]
             if extraction is not None:
                 break
-    if extraction is not None:
-        return _labelled(replace(extraction, alphabet=alphabet), model)
+    walked = None if extraction is None else _labelled(replace(extraction, alphabet=alphabet), model)
+    if walked is not None and (shown is None or _beyond_doubt(walked, judge, shown)):
+        return walked
     if shown is not None:
         answers = asked(model, head, shown, alphabet, max_states)
-        if answers.agreement >= MIN_ANSWERED and answers.supported:
+        fits = answers.agreement >= MIN_ANSWERED and answers.supported
+        # Where states shade into one another, or are more than the words can tell apart, a smaller machine that gives
+        # the same answers is the better description.
+        if fits and (walked is None or answers.machine.states < walked.machine.states):
             return _from_answers(answers, alphabet, judge, shown)
         search.notes.append(answers.refusal(MIN_ANSWERED))
+    if walked is not None:
+        return walked
     raise NoMachineNearby(_refusal(search.notes, candidates, words_given=shown is not None))
 
 
@@ -286,6 +292,11 @@ def _labelled(extraction: Extraction, model: RationalReadout | RationalTransduct
         labelled=True,
         sink=None if extraction.sink is None else int(np.flatnonzero(kept == extraction.sink)[0]),
     )
+
+
+def _beyond_doubt(extraction: Extraction, judge: LabelJudge, words: Words) -> bool:
+    """Return whether states are clearly apart and no more than the words can tell apart: then nothing is asked."""
+    return extraction.ratio > MIN_RATIO and supported(extraction.machine, judge, words, labelled=extraction.labelled)
 
 
 def _from_answers(answers: Asked, alphabet: TokenAlphabet, judge: LabelJudge, words: Words) -> Extraction:

@@ -31,7 +31,6 @@ from transductor.automata.spectral.least_squares import (
     relative_errors,
 )
 from transductor.automata.weighted import WeightedAutomaton
-from transductor.checks import check_positive
 
 _DENOMINATORS: Final = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 50, 64, 100, 256, 1000, 10_000)
 _NEARLY_BEST: Final = 0.2  # of the independent words the shortest with this share of the longest rest is taken
@@ -122,8 +121,9 @@ def learned_from_numbers(
 
 
 def _numbers(words: Sequence[Sequence[int]], numbers: Sequence[Any], letters: int, max_states: int) -> list[Fraction]:
-    check_positive("letters", letters)
-    check_positive("max_states", max_states)
+    for name, number in (("letters", letters), ("max_states", max_states)):
+        if not isinstance(number, int) or number < 1:
+            raise ValueError(f"{name} must be a positive integer; got {number!r}")
     if len(words) != len(numbers) or not len(words):
         raise ValueError(f"numbers must be one per word, at least one; got {len(numbers)} for {len(words)} words")
     for row, word in enumerate(words):
