@@ -111,3 +111,23 @@ def test_the_machines_of_tasks(name, states):
 def test_machines_over_other_letters_are_refused():
     with pytest.raises(ValueError, match="other must have 2 letters"):
         random_machine(0).separating_word(random_machine(0, letters=3))
+
+
+def test_two_machines_of_a_hundred_thousand_states_are_compared():
+    """All pairs of their states would be 10¹⁰; union-find visits at most as many as there are states."""
+    states = 100_000
+    table = np.random.default_rng(0).integers(0, states, (states, 2))
+    outputs = np.arange(states) % 3
+    machine, order = MooreMachine(table, outputs), np.random.default_rng(1).permutation(states)
+    shuffled, labels = np.empty_like(table), np.empty_like(outputs)
+    shuffled[order], labels[order] = order[table], outputs
+    assert machine.separating_word(MooreMachine(shuffled, labels, int(order[0]))) is None
+    labels[order[table[0, 1]]] += 1
+    assert machine.separating_word(MooreMachine(shuffled, labels, int(order[0]))) == (1,)
+
+
+def test_too_many_pairs_are_refused_by_name(monkeypatch):
+    monkeypatch.setattr("transductor.automata.moore.MOST_PAIRS", 50)
+    counters = [MooreMachine(((np.arange(n) + 1) % n)[:, None], np.full(n, 1)) for n in (10, 11)]
+    with pytest.raises(ValueError, match="more than 50 pairs of states"):
+        counters[0].separating_word(counters[1], skip_ignored=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 import warnings
 from fractions import Fraction
 
@@ -23,6 +25,8 @@ from transductor.automata import (
     reduced,
     zero_series,
 )
+from transductor.automata.modular import random_primes
+from transductor.automata.probabilistic import random_probabilistic
 
 
 @pytest.fixture(params=["remainders", "flint"])
@@ -181,3 +185,53 @@ def test_what_cannot_be_decided_is_refused():
     for act in (lambda: minimised(costs), lambda: equivalent(costs, costs), lambda: rank(costs)):
         with pytest.raises(ValueError, match="'rational'"):
             act()
+
+
+def split_states(automaton, extra, seed):
+    """The same series with some states there several times, each copy with a random share of what enters."""
+    rng = np.random.default_rng(seed)
+    owners = [*range(automaton.dim), *rng.integers(0, automaton.dim, extra).tolist()]
+    parts = rng.integers(1, 1000, len(owners)).tolist()
+    totals = [sum(part for part, owner in zip(parts, owners, strict=True) if owner == s) for s in range(automaton.dim)]
+    shares = np.array([Fraction(part, totals[owner]) for part, owner in zip(parts, owners, strict=True)], dtype=object)
+    matrices = automaton.matrices[:, owners][:, :, owners] * shares[:, None]
+    return WeightedAutomaton(shares * automaton.initial[owners], matrices, automaton.final[owners], automaton.alphabet)
+
+
+def test_a_machine_of_23_states_against_its_minimisation():
+    """With one denominator for all letters this took over 40 s: the numbers had tens of thousands of digits."""
+    machine = random_probabilistic(18, "abcd", seed=18).over("rational")
+    large = split_states(machine, 5, 0)
+    small = minimised(large)
+    assert (large.dim, small.dim, rank(large)) == (23, 18, 18)
+    begun = time.process_time()
+    assert equivalent(large, small).exact
+    assert equivalent(large, machine)
+    assert time.process_time() - begun < 5
+
+
+def test_the_rank_alone_needs_no_long_numbers():
+    large = split_states(random_probabilistic(30, range(8), seed=1).over("rational"), 10, 0)
+    begun = time.process_time()
+    assert rank(large) == 30
+    assert time.process_time() - begun < 5
+
+
+def test_equality_is_not_decided_by_one_prime():
+    """A difference that a prime divides is seen by others: here, every prime that is drawn first."""
+    first = list(itertools.islice(random_primes(), 2))
+    hidden = WeightedAutomaton([1], [[[0]]], [first[0] * first[1]], "a")
+    verdict = equivalent(hidden, zero_series("a"))
+    assert not verdict
+    assert verdict.word == ()
+    assert rank(hidden) == 1
+    deep = WeightedAutomaton([1, 0, 0], [[[0, 0, 0], [1, 0, 0], [0, first[0], 0]]], [0, 0, 1], "a")
+    assert equivalent(deep, zero_series("a")).word == ("a", "a")
+    assert equivalent(deep, deep)
+    divided = WeightedAutomaton([Fraction(1, first[0])], [[[Fraction(1, first[1])]]], [1], "a")
+    assert equivalent(divided, divided + divided - divided)
+
+
+def test_letters_may_come_in_another_order():
+    automaton = rational_automaton(np.random.default_rng(3), 4, 2)
+    assert equivalent(automaton, automaton.with_alphabet(automaton.alphabet[::-1]))

@@ -7,28 +7,34 @@ Every result has only reachable states, numbered breadth-first in the alphabet's
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from transductor.automata.finite_automata import DFA, NFA, determinised
-from transductor.automata.graphs import Integers, breadth_first
+from transductor.automata.graphs import breadth_first, first_seen, word_along
 from transductor.automata.operators import operator
+from transductor.automata.table_loops import reached_pairs, refined_classes, separation
 from transductor.automata.words import Symbol, numbered
 
 Truths = NDArray[np.bool_]
 Edges = set[tuple[int, Symbol | None, int]]
 
+MOST_PAIRS: Final = 20_000_000
+"""Pairs of states that words lead to, past which a product is refused: a table of them is near a gigabyte."""
+
 
 def minimised(dfa: DFA) -> DFA:
     """Return the smallest automaton of the same language; equal languages over one alphabet give identical tables."""
-    dfa = _reachable(dfa)
-    class_of_state = _nerode_classes(dfa)
-    representatives = np.unique(class_of_state, return_index=True)[1]
-    table = class_of_state[dfa.transitions[representatives]]
-    accepting = frozenset(class_of_state[sorted(dfa.accepting)].tolist())
-    return _reachable(DFA(dfa.alphabet, table, int(class_of_state[dfa.start]), accepting))
+    states, table = breadth_first(dfa.transitions, dfa.start)
+    accepts = dfa.accepting_mask()[states]
+    classes, labels = accepts.astype(np.int64), 2
+    if accepts.all() or not accepts.any():
+        classes, labels = np.zeros_like(classes), 1
+    # States are breadth-first, so classes numbered by their first states are breadth-first too.
+    classes, first = first_seen(refined_classes(table.size, table, classes, labels))
+    return DFA(dfa.alphabet, classes[table[first]], 0, np.flatnonzero(accepts[first]))  # type: ignore[arg-type]
 
 
 @operator(DFA, "~")
@@ -136,8 +142,49 @@ def shortest_word(dfa: DFA) -> tuple[Symbol, ...] | None:
 
 
 def separating_word(first: DFA, second: DFA) -> tuple[Symbol, ...] | None:
-    """Return a shortest word that exactly one of the two accepts; ``None`` if the languages are equal."""
-    return shortest_word(symmetric_difference(first, second))
+    """Return a shortest word that exactly one of the two accepts; ``None`` if the languages are equal.
+
+    Time and memory are nearly linear in the number of states of both together (union-find).
+    """
+    second = _aligned(second, first)
+    sides = [(dfa.transitions, dfa.accepting_mask().astype(np.int64), dfa.start) for dfa in (first, second)]
+    differ, word = separation(first.transitions.size + second.transitions.size, *sides[0], *sides[1], True)
+    return tuple(first.alphabet[letter] for letter in word) if differ else None
+
+
+def escaping_word(first: DFA, second: DFA) -> tuple[Symbol, ...] | None:
+    """Return a shortest word that ``first`` accepts and ``second`` does not; ``None`` if there is none.
+
+    States of both with the same future are merged first.  Pairs are then followed only where the two states differ,
+    the first can still accept and the second can still reject: equal or nearly equal automata take little more than
+    their own size.
+    """
+    second = _aligned(second, first)
+    offset, letters = first.states, len(first.alphabet)
+    table = np.concatenate([first.transitions, second.transitions + offset])
+    accepts = np.concatenate([first.accepting_mask(), second.accepting_mask()])
+    classes, labels = accepts.astype(np.int64), 1 if accepts.all() or not accepts.any() else 2
+    classes, members = first_seen(refined_classes(table.size, table, classes * (labels - 1), labels))
+    small, accepts = classes[table[members]], accepts[members]
+    starts = int(classes[first.start]), int(classes[offset + second.start])
+    if accepts[starts[0]] and not accepts[starts[1]]:
+        return ()
+    settled = (small == np.arange(len(small))[:, None]).all(axis=1)  # minimal: no word or every word is accepted
+    outputs = np.where(accepts, 1, np.where(settled, -2, -1))
+    other_outputs = np.where(~accepts, 0, np.where(settled, -2, -1))
+    _, _, edge_into, conflict = reached_pairs(
+        table.size, small, outputs, starts[0], small, other_outputs, starts[1], MOST_PAIRS, True
+    )
+    _refuse_too_many(conflict)
+    return (
+        None if conflict == -1 else tuple(first.alphabet[letter] for letter in word_along(edge_into, conflict, letters))
+    )
+
+
+@operator(DFA, "<=")
+def is_included(first: DFA, second: DFA) -> bool:
+    """Whether ``second`` accepts every word that ``first`` accepts."""
+    return escaping_word(first, second) is None
 
 
 @operator(DFA, "==")
@@ -147,64 +194,31 @@ def _have_equal_languages(first: DFA, second: DFA) -> bool:
 
 def _product(first: DFA, second: DFA, accepts: Callable[[Truths, Truths], Truths]) -> DFA:
     second = _aligned(second, first)
-    width = second.states
+    sides = [(dfa.transitions, np.full(dfa.states, -1, dtype=np.int64), dfa.start) for dfa in (first, second)]
+    steps = first.transitions.size * second.states
+    pairs, table, _, conflict = reached_pairs(steps, *sides[0], *sides[1], MOST_PAIRS, False)
+    _refuse_too_many(conflict)
+    ones, others = np.divmod(pairs, second.states)
+    accepted = accepts(first.accepting_mask()[ones], second.accepting_mask()[others])
+    return DFA(first.alphabet, table, 0, np.flatnonzero(accepted))  # type: ignore[arg-type]
 
-    def successors(pairs: Integers) -> Integers:
-        return first.transitions[pairs // width] * width + second.transitions[pairs % width]
 
-    pairs, table = breadth_first(first.start * width + second.start, successors, first.states * width)
-    accepted = accepts(_accepting_mask(first)[pairs // width], _accepting_mask(second)[pairs % width])
-    return DFA(first.alphabet, table, 0, frozenset(np.flatnonzero(accepted).tolist()))
+def _refuse_too_many(conflict: int) -> None:
+    if conflict == -2:
+        raise ValueError(
+            f"words lead to more than {MOST_PAIRS:,} pairs of states of first and second: minimise both, or make one "
+            "of them smaller"
+        )
 
 
 def _reachable(dfa: DFA) -> DFA:
-    states, table = breadth_first(dfa.start, lambda frontier: dfa.transitions[frontier], dfa.states)
-    return DFA(dfa.alphabet, table, 0, frozenset(np.flatnonzero(_accepting_mask(dfa)[states]).tolist()))
-
-
-def _nerode_classes(dfa: DFA) -> Integers:
-    """Return for every state the number of its class of states with the same future, by Hopcroft's refinement."""
-    sources_of: list[list[list[int]]] = [[[] for _ in range(dfa.states)] for _ in dfa.alphabet]
-    for state, row in enumerate(dfa.transitions.tolist()):
-        for letter, target in enumerate(row):
-            sources_of[letter][target].append(state)
-    rejecting = set(range(dfa.states)) - dfa.accepting
-    blocks = [block for block in (set(dfa.accepting), rejecting) if block]
-    block_of = [0] * dfa.states
-    for state in blocks[-1]:
-        block_of[state] = len(blocks) - 1
-    pending = {(block, letter) for block in range(len(blocks)) for letter in range(len(dfa.alphabet))}
-    while pending:
-        splitter, letter = pending.pop()
-        sources = sources_of[letter]
-        hit: dict[int, list[int]] = {}
-        for target in blocks[splitter]:
-            for state in sources[target]:
-                hit.setdefault(block_of[state], []).append(state)
-        for block, states in hit.items():
-            if len(states) == len(blocks[block]):
-                continue
-            smaller = set(states)
-            if 2 * len(smaller) > len(blocks[block]):
-                smaller = blocks[block] - smaller
-            blocks[block] -= smaller
-            for state in smaller:
-                block_of[state] = len(blocks)
-            # Only the smaller half has to be tried again: what it does not split, the larger half does not either.
-            pending |= {(len(blocks), other) for other in range(len(dfa.alphabet))}
-            blocks.append(smaller)
-    return np.array(block_of, dtype=np.int64)
-
-
-def _accepting_mask(dfa: DFA) -> Truths:
-    mask = np.zeros(dfa.states, dtype=np.bool_)
-    mask[list(dfa.accepting)] = True
-    return mask
+    states, table = breadth_first(dfa.transitions, dfa.start)
+    return DFA(dfa.alphabet, table, 0, np.flatnonzero(dfa.accepting_mask()[states]))  # type: ignore[arg-type]
 
 
 def _useful_edges(dfa: DFA, offset: int = 0) -> Edges:
     """Return the edges from which acceptance is possible, with states counted from ``offset``."""
-    useful = _accepting_mask(dfa)
+    useful = dfa.accepting_mask()
     while True:
         wider = useful | np.any(useful[dfa.transitions], axis=1)
         if np.array_equal(wider, useful):

@@ -8,14 +8,19 @@ from __future__ import annotations
 import operator
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transductor.automata.graphs import explored
+from transductor.automata.compiled import SMALL
 from transductor.automata.operators import applied
+from transductor.automata.table_loops import subset_table
 from transductor.automata.words import Symbol, Word, listed, numbered, spelled
+
+MOST_MEMBERS: Final = 2**27
+"""Members of all sets of states together, past which an automaton is not determinised: half a gigabyte."""
+_FEW_SETS: Final = 100
 
 
 @final
@@ -24,7 +29,7 @@ class DFA:
     """A complete deterministic automaton: ``transitions[state, letter]`` is the next state.
 
     ``a == b`` asks whether two automata over the same letters have the same language; ``~ & | - ^`` are complement,
-    intersection, union, difference and symmetric difference of languages.
+    intersection, union, difference and symmetric difference of languages, and ``a <= b`` asks for inclusion.
     """
 
     alphabet: tuple[Symbol, ...]
@@ -80,6 +85,12 @@ class DFA:
         """How many states there are."""
         return len(self.transitions)
 
+    def accepting_mask(self) -> NDArray[np.bool_]:
+        """Return for every state whether it accepts."""
+        mask = np.zeros(self.states, dtype=np.bool_)
+        mask[np.fromiter(self.accepting, np.int64, len(self.accepting))] = True
+        return mask
+
     def run(self, word: Word) -> int:
         """Return the state reached from the start by reading ``word``."""
         state, step = self.start, self.transitions.item
@@ -95,7 +106,7 @@ class DFA:
         """Yield the accepted words of at most ``max_length`` letters, shortest first, then in alphabetical order."""
         if _integer("max_length", max_length) < 0:
             raise ValueError(f"max_length must be at least 0; got {max_length}")
-        hopeful = [np.isin(np.arange(self.states), list(self.accepting))]  # [n][state]: n more letters may accept
+        hopeful = [self.accepting_mask()]  # [n][state]: n more letters may accept
         for length in range(max_length + 1):
             if hopeful[length][self.start]:
                 yield from self._words_of_length(length, hopeful)
@@ -134,6 +145,9 @@ class DFA:
     def __xor__(self, other: DFA) -> DFA:
         return applied(DFA, "^", self, other)
 
+    def __le__(self, other: DFA) -> bool:
+        return bool(applied(DFA, "<=", self, other)) if isinstance(other, DFA) else NotImplemented
+
     def _repr_svg_(self) -> str:
         """Return the picture that a notebook shows."""
         return str(applied(DFA, "svg", self))
@@ -153,7 +167,8 @@ class NFA:
     starts: frozenset[int]
     accepting: frozenset[int]
     _numbers: dict[Symbol, int] = field(init=False)
-    _targets: dict[tuple[int, Symbol | None], list[int]] = field(init=False)
+    _arcs: NDArray[np.int64] = field(init=False)  # (3, edges): sources, letters (−1 for ε), targets
+    _targets: dict[tuple[int, Symbol | None], list[int]] = field(init=False)  # filled when a word is first read
 
     __hash__ = None  # type: ignore[assignment]  # equal languages would need equal hashes
 
@@ -163,26 +178,31 @@ class NFA:
         if states < 0:
             raise ValueError(f"states must be at least 0; got {states}")
         edges = frozenset(self.edges)
-        targets: dict[tuple[int, Symbol | None], list[int]] = {}
-        for source, symbol, target in edges:
-            if symbol is not None:
+        places: dict[Symbol | None, int] = {**numbers, None: -1}
+        arcs = np.empty((3, len(edges)), dtype=np.int64)
+        for number, (source, symbol, target) in enumerate(edges):
+            if symbol not in places:
                 _check_letter(symbol, source, numbers)
-            key = (_state("edges", source, states), symbol)
-            targets.setdefault(key, []).append(_state("edges", target, states))
+            if not (type(source) is type(target) is int and 0 <= source < states and 0 <= target < states):
+                source, target = _state("edges", source, states), _state("edges", target, states)
+            arcs[:, number] = source, places[symbol], target
+        arcs.setflags(write=False)
         _set(self, "alphabet", tuple(numbers))
         _set(self, "states", states)
         _set(self, "edges", edges)
         _set(self, "starts", _state_set("starts", self.starts, states))
         _set(self, "accepting", _state_set("accepting", self.accepting, states))
         _set(self, "_numbers", numbers)
-        _set(self, "_targets", targets)
+        _set(self, "_arcs", arcs)
+        _set(self, "_targets", {})
 
     def closure(self, states: Iterable[int]) -> frozenset[int]:
         """Return ``states`` and all that follow from them for free."""
+        following = self._following()
         reached = set(states)
         pending = list(reached)
         while pending:
-            for target in self._targets.get((pending.pop(), None), ()):
+            for target in following.get((pending.pop(), None), ()):
                 if target not in reached:
                     reached.add(target)
                     pending.append(target)
@@ -190,7 +210,15 @@ class NFA:
 
     def step(self, states: Iterable[int], symbol: Symbol) -> frozenset[int]:
         """Return the states reached from ``states`` by one letter and what then follows for free."""
-        return self.closure(target for state in states for target in self._targets.get((state, symbol), ()))
+        following = self._following()
+        return self.closure(target for state in states for target in following.get((state, symbol), ()))
+
+    def _following(self) -> dict[tuple[int, Symbol | None], list[int]]:
+        """Return the states that a letter, or none, leads to from each state."""
+        if not self._targets:
+            for source, symbol, target in self.edges:
+                self._targets.setdefault((source, symbol), []).append(target)
+        return self._targets
 
     def run(self, word: Word) -> frozenset[int]:
         """Return the states that reading ``word`` from the starts may lead to."""
@@ -223,15 +251,40 @@ def determinised(nfa: NFA, *, limit: int = 200_000) -> DFA:
 
     States are numbered breadth-first in the alphabet's order.
     """
-    subsets, rows = explored(
-        [nfa.closure(nfa.starts)],
-        lambda subset: (nfa.step(subset, symbol) for symbol in nfa.alphabet),
-        limit=limit,
-        refusal=f"nfa has more than limit = {limit} sets of states that words lead to",
+    if _integer("limit", limit) < 1:
+        raise ValueError(f"limit must be at least 1; got {limit}")
+    letters = len(nfa.alphabet)
+    sources, read, targets = nfa._arcs
+    free = read < 0
+    keys = np.random.default_rng(0).integers(1, 2**31, size=nfa.states)
+    accepting = np.zeros(nfa.states, dtype=np.bool_)
+    accepting[list(nfa.accepting)] = True
+    parts = (
+        *_grouped(sources[~free] * letters + read[~free], targets[~free], nfa.states * letters),
+        *_grouped(sources[free], targets[free], nfa.states),
+        np.array(sorted(nfa.starts), dtype=np.int64),
+        accepting,
+        keys,
+        letters,
     )
-    table = np.array(rows, dtype=np.int64).reshape(len(rows), len(nfa.alphabet))
-    accepting = frozenset(n for n, subset in enumerate(subsets) if not nfa.accepting.isdisjoint(subset))
-    return DFA(nfa.alphabet, table, 0, accepting)
+    # How many sets there are shows only on the way, so small automata are tried first, without compiled loops.
+    few = min(limit, _FEW_SETS) if len(read) < SMALL else 0
+    table, accepts = subset_table(0, *parts, few, 100 * _FEW_SETS)
+    if not len(table):
+        table, accepts = subset_table(SMALL, *parts, limit, MOST_MEMBERS)
+    if not len(table):
+        raise ValueError(
+            f"nfa has more than limit = {limit} sets of states that words lead to, or these have more than "
+            f"{MOST_MEMBERS:,} members together"
+        )
+    return DFA(nfa.alphabet, table, 0, np.flatnonzero(accepts))  # type: ignore[arg-type]
+
+
+def _grouped(keys: NDArray[np.int64], values: NDArray[np.int64], count: int) -> tuple[Any, NDArray[np.int64]]:
+    """Return where the values of each key below ``count`` begin in the values sorted by key, and these."""
+    begins = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(np.bincount(keys, minlength=count), out=begins[1:])
+    return begins, values[np.argsort(keys, kind="stable")]
 
 
 def weights01(dfa: DFA) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -242,7 +295,7 @@ def weights01(dfa: DFA) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[n
     count = dfa.states
     initial, final = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
     initial[dfa.start] = 1
-    final[list(dfa.accepting)] = 1
+    final[dfa.accepting_mask()] = 1
     matrices = np.zeros((len(dfa.alphabet), count, count), dtype=np.int64)
     for letter in range(len(dfa.alphabet)):
         matrices[letter, dfa.transitions[:, letter], np.arange(count)] = 1
@@ -303,4 +356,9 @@ def _state(argument: str, value: Any, states: int) -> int:
 
 
 def _state_set(argument: str, values: Iterable[Any], states: int) -> frozenset[int]:
-    return frozenset(_state(argument, value, states) for value in values)
+    listed_values = values if isinstance(values, np.ndarray) else list(values)
+    if len(listed_values) >= 64:  # a million states are checked together, others one by one for the message
+        numbers = np.asarray(listed_values)
+        if numbers.dtype.kind in "iu" and numbers.ndim == 1 and numbers.min() >= 0 and numbers.max() < states:
+            return frozenset(numbers.tolist())
+    return frozenset(_state(argument, value, states) for value in listed_values)

@@ -13,6 +13,8 @@ import networkx
 import numpy as np
 from numpy.typing import NDArray
 
+from transductor.automata.table_loops import reached_states
+
 Integers = NDArray[np.int64]
 _Node = TypeVar("_Node", bound=Hashable)
 
@@ -43,29 +45,32 @@ def explored(
     return nodes, rows
 
 
-def breadth_first(start: int, successors: Callable[[Integers], Integers], nodes: int) -> tuple[Integers, Integers]:
-    """Return the nodes reachable from ``start`` in order of discovery, and their successors as places in that order.
+def breadth_first(table: Integers, start: int) -> tuple[Integers, Integers]:
+    """Return the states that words lead to from ``start``, in order of discovery, and their table in that numbering.
 
-    Args:
-        start: One of the numbers ``0 … nodes − 1``.
-        successors: Takes nodes ``(N)`` and gives their successors ``(N, letters)``.
-        nodes: How many there are, reachable or not.
+    ``table[state, letter]`` is the next state.
     """
-    number = np.zeros(nodes, dtype=np.int64)  # from 1; memory that stays 0 is never touched, so products may be large
-    number[start] = 1
-    frontier = np.array([start], dtype=np.int64)
-    discovered, rows = [], []
-    count = 1
-    while len(frontier):
-        following = successors(frontier)
-        discovered.append(frontier)
-        rows.append(following)
-        fresh = following[number[following] == 0]
-        values, first_seen = np.unique(fresh, return_index=True)
-        frontier = values[np.argsort(first_seen)]
-        number[frontier] = np.arange(count + 1, count + 1 + len(frontier))
-        count += len(frontier)
-    return np.concatenate(discovered), number[np.concatenate(rows)] - 1
+    order, place = reached_states(table.size, table, start)
+    return order, place[table[order]]
+
+
+def first_seen(classes: Integers) -> tuple[Integers, Integers]:
+    """Number classes by their first member: the number of every node's class, and the first member of each."""
+    _, first, inverse = np.unique(classes, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    number = np.empty_like(order)
+    number[order] = np.arange(len(order))
+    return number[inverse], first[order]
+
+
+def word_along(edge_into: Integers, edge: int, letters: int) -> tuple[int, ...]:
+    """Return the letters on the way to ``edge = place · letters + letter``; −1 marks the place where words begin."""
+    word: list[int] = []
+    while edge >= 0:
+        place, letter = divmod(edge, letters)
+        word.append(letter)
+        edge = int(edge_into[place])
+    return tuple(reversed(word))
 
 
 def graph_of(rows: Sequence[Sequence[int]]) -> Any:

@@ -28,6 +28,16 @@ def _prime(place: int) -> int:
     return candidate
 
 
+def random_primes(seed: int = 0) -> Iterator[int]:
+    """Yield distinct primes between 2³⁰ and 2³¹, drawn at random: no number was made to be divisible by them."""
+    random, drawn = np.random.default_rng(seed), set[int]()
+    while True:
+        candidate = int(random.integers(1 << 29, 1 << 30)) * 2 + 1
+        if candidate not in drawn and _is_prime(candidate):
+            drawn.add(candidate)
+            yield candidate
+
+
 def _is_prime(number: int) -> bool:
     """Whether a number is prime, by Miller–Rabin; these bases decide below 3.2e9."""
     twos = ((number - 1) & -(number - 1)).bit_length() - 1

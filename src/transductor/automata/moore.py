@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 import numpy as np
 
 from transductor.automata.finite_automata import DFA
-from transductor.automata.graphs import Integers, breadth_first, explored
+from transductor.automata.graphs import Integers, breadth_first, explored, first_seen, word_along
+from transductor.automata.table_loops import reached_pairs, refined_classes, separation
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 # The label of a position without one; cross entropy skips this value by default.
 IGNORED: Final = -100
+MOST_PAIRS: Final = 20_000_000
+"""Pairs of states that words lead to, past which two machines are not compared pair by pair."""
 
 _State = TypeVar("_State", bound=Hashable)
 
@@ -61,8 +64,7 @@ class MooreMachine:
     @classmethod
     def from_dfa(cls, dfa: DFA) -> MooreMachine:
         """Return the machine with label one where ``dfa`` accepts and zero elsewhere; letters are numbered as there."""
-        accepts = np.isin(np.arange(dfa.states), list(dfa.accepting))
-        return cls(dfa.transitions, accepts.astype(np.int64), dfa.start)
+        return cls(dfa.transitions, dfa.accepting_mask().astype(np.int64), dfa.start)
 
     @property
     def states(self) -> int:
@@ -112,30 +114,25 @@ class MooreMachine:
     def _equivalence_classes(self, empty_word: bool) -> Integers:
         """Return for every state, ``(states,)``, its number in :meth:`minimised`; −1 where no word leads.
 
-        This is Moore's refinement.  A start that is never returned to joins any state with its successors, unless the
-        empty word has a label.
+        This is Hopcroft's refinement.  A start that is never returned to joins any state with its successors, unless
+        the empty word has a label.
         """
         states, table = self._reached()
-        classes = np.unique(self.outputs[states], return_inverse=True)[1]
-        known, count = 0, int(classes.max()) + 1
-        while known < count:
-            classes = np.unique(np.column_stack([classes, classes[table]]), axis=0, return_inverse=True)[1].ravel()
-            known, count = count, int(classes.max()) + 1
+        labels, classes = np.unique(self.outputs[states], return_inverse=True)
+        classes = refined_classes(table.size, table, classes, len(labels))
         if not empty_word and not (table == 0).any():
             alike = 1 + np.flatnonzero((classes[table[1:]] == classes[table[0]]).all(axis=1))
             if len(alike):
                 classes[0] = classes[alike[np.argmin(self.outputs[states[alike]])]]
-        _, first = np.unique(classes, return_index=True)
-        number = np.empty(count, dtype=np.int64)
-        number[classes[np.sort(first)]] = np.arange(len(first))
         class_of = np.full(self.states, -1, dtype=np.int64)
-        class_of[states] = number[classes]
+        class_of[states] = first_seen(classes)[0]
         return class_of
 
     def separating_word(self, other: MooreMachine, *, skip_ignored: bool = False) -> tuple[int, ...] | None:
-        """Return the first shortest word that the two machines label differently; ``None`` if there is none.
+        """Return a shortest word that the two machines label differently; ``None`` if there is none.
 
-        Every pair of states that a word leads to is looked at, so ``None`` holds for words of all lengths.
+        ``None`` holds for words of all lengths.  Time and memory are nearly linear in the number of states of both
+        (union-find); with ``skip_ignored``, in the number of pairs of states that words lead to.
 
         Args:
             other: A machine over the same letters.
@@ -143,35 +140,25 @@ class MooreMachine:
         """
         if self.letters != other.letters:
             raise ValueError(f"other must have {self.letters} letters like this machine; got {other.letters}")
-        width, letters = other.states, self.letters
-        start = self.start * width + other.start
-        edge_into = np.full(self.states * width, -1, dtype=np.int64)  # source · letters + letter, of the first edge
-        frontier = np.array([start], dtype=np.int64)
-        while len(frontier):
-            rows = self.transitions[frontier // width] * width + other.transitions[frontier % width]
-            edges = frontier[:, None] * letters + np.arange(letters)
-            fresh = edge_into[rows] < 0
-            first = np.sort(np.unique(rows[fresh], return_index=True)[1])
-            frontier = rows[fresh][first]
-            edge_into[frontier] = edges[fresh][first]
-            mine, others = self.outputs[frontier // width], other.outputs[frontier % width]
-            differs = mine != others
-            if skip_ignored:
-                differs &= (mine != IGNORED) & (others != IGNORED)
-            if differs.any():
-                return self._word_into(int(frontier[differs][0]), start, edge_into)
-        return None
-
-    def _word_into(self, pair: int, start: int, edge_into: Integers) -> tuple[int, ...]:
-        word: list[int] = []
-        while pair != start or not word:  # a word may come back to the start and be wrong there
-            pair, letter = divmod(int(edge_into[pair]), self.letters)
-            word.append(letter)
-        return tuple(reversed(word))
+        sides = [(machine.transitions, machine.outputs, machine.start) for machine in (self, other)]
+        if not skip_ignored:
+            differ, word = separation(self.transitions.size + other.transitions.size, *sides[0], *sides[1], False)
+            return tuple(word.tolist()) if differ else None
+        # "Differ where both have a label" is not transitive, so every pair of states has to be looked at.
+        labels = np.unique(np.concatenate([self.outputs, other.outputs]))
+        shown = [
+            (table, np.where(outputs == IGNORED, -1, np.searchsorted(labels, outputs)), start)
+            for table, outputs, start in sides
+        ]
+        steps = self.transitions.size * other.states
+        _, _, edge_into, conflict = reached_pairs(steps, *shown[0], *shown[1], MOST_PAIRS, False)
+        if conflict == -2:
+            raise ValueError(f"words lead to more than {MOST_PAIRS:,} pairs of states of the machine and other")
+        return None if conflict == -1 else word_along(edge_into, conflict, self.letters)
 
     def _reached(self) -> tuple[Integers, Integers]:
         """Return the states that words lead to, in order of discovery, and their successors as places in that order."""
-        return breadth_first(self.start, lambda states: self.transitions[states], self.states)
+        return breadth_first(self.transitions, self.start)
 
     def recognising(self, label: int) -> DFA:
         """Return the automaton of the words that have ``label``, over the letters ``0 … letters − 1``."""

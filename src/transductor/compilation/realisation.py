@@ -219,7 +219,7 @@ def _orbit(permutation: Integers, start: int) -> list[int]:
 
 def _reachable(machine: MooreMachine) -> MooreMachine:
     """Return the machine with only the states that words lead to, breadth-first."""
-    states, table = breadth_first(machine.start, lambda states: machine.transitions[states], machine.states)
+    states, table = breadth_first(machine.transitions, machine.start)
     return MooreMachine(table, machine.outputs[states])
 
 

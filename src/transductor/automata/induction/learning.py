@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transductor.automata.induction.compiled import COMPILES
+from transductor.automata.compiled import COMPILES
 from transductor.automata.induction.merging import merged_machine
 from transductor.automata.induction.sample import Sample, sample_of
 from transductor.automata.induction.search import Candidate, Search, minimal

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transductor.automata.induction.compiled import compiled
+from transductor.automata.compiled import compiled
 
 Array = Any  # a numpy array; inside the loops numba decides
 
