@@ -60,6 +60,19 @@ def test_reserved_tokens_are_never_walked():
         extract(model, alphabet=TokenAlphabet.all_tokens(4))
 
 
+def test_a_sorted_file_is_judged_by_all_of_it():
+    """The first words all have one label; a machine of one state would keep it."""
+    machine = MooreMachine.from_dfa(regex("(ab)*", ["a", "b"]))
+    rows = sample(machine, 900)
+    rejected = [row for row in rows if row[1:] != [3, 4] * (len(row) // 2)]
+    accepted = [row for row in rows if row not in rejected]
+    assert len(rejected) > 256
+    for examples in (rejected + accepted, accepted + rejected):
+        extraction = extract(of_file(machine), alphabet=ALPHABET, examples=examples)
+        assert extraction.machine.states == 3
+        assert harden(of_file(machine), extraction=extraction, examples=examples).agreement == 1.0
+
+
 def test_a_machine_that_accepts_nothing_is_not_taken_for_a_sparse_language():
     machine = MooreMachine.from_dfa(regex("(ab)*", ["a", "b"]))
     for alphabet, model in ((ALPHABET, of_file(machine)), (None, noisy_readout(machine, 2))):

@@ -11,7 +11,7 @@ import typer
 from transductor.cli.models import model_folder
 from transductor.cli.options import SOURCE_OR_TASK, Alphabet, As, Letters, Weights, abridged
 from transductor.cli.own_words import Accept, OwnWords, own_automaton, own_words, token_tables
-from transductor.cli.terminal import print_written, refusals
+from transductor.cli.terminal import print_written, refusals, working
 
 if TYPE_CHECKING:
     from transductor.automata import MooreMachine, WeightedAutomaton
@@ -92,15 +92,16 @@ def certify(
             inside = own.alphabet.domain()
             if domain is not None:
                 inside = _inside(own_automaton(domain, replace(own, classes=None), alphabet, weights, "labels"), own)
-            certificate = certified(
-                loaded,
-                against=target,
-                domain=inside,
-                horizon=horizon,
-                tolerance=tolerance,
-                letters=own.alphabet.names,
-                classes=own.classes,
-            )
+            with working("certifying"):
+                certificate = certified(
+                    loaded,
+                    against=target,
+                    domain=inside,
+                    horizon=horizon,
+                    tolerance=tolerance,
+                    letters=own.alphabet.names,
+                    classes=own.classes,
+                )
             if own.alphabet.restricted:
                 typer.echo(f"domain:   {own.described()}")
             if tables is not None:

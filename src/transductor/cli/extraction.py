@@ -22,7 +22,7 @@ from transductor.cli.options import (
     chosen_output,
 )
 from transductor.cli.own_words import Accept, OwnWords, own_automaton, own_words, words_of, words_of_data
-from transductor.cli.terminal import print_written, refusals
+from transductor.cli.terminal import print_written, refusals, working
 
 if TYPE_CHECKING:
     from transductor.automata import MooreMachine
@@ -64,9 +64,14 @@ def extract(
         loaded = load(folder)
         own = own_words(folder, loaded)
         if ask:
-            machine = _machine_by_answers(loaded, own)
+            with working("asking the model"):
+                machine, measured = _machine_by_answers(loaded, own)
         else:
-            machine = _machine_by_states(loaded, own, _known_words(words, task, length, own), max_states)
+            with working("looking for the machine"):
+                known = _known_words(words, task, length, own)
+                machine, measured = _machine_by_states(loaded, own, known, max_states)
+        for line in measured:
+            typer.echo(line)
         names: list[Any] = [*own.alphabet.letter_names]
         if SUFFIXES[file.suffix.lower()] == "att" and names == [*map(str, range(len(names)))]:
             names = list(range(1, len(names) + 1))
@@ -92,36 +97,38 @@ def _known_words(words: Path | None, task: str | None, length: int, own: OwnWord
     return {"words": given, "examples": words_of_data(own) if given is None else None}
 
 
-def _machine_by_states(model: Any, own: OwnWords, words: dict[str, Any], max_states: int) -> MooreMachine:
-    """Extract a machine from the states of a head, and print what was measured."""
+def _machine_by_states(
+    model: Any, own: OwnWords, words: dict[str, Any], max_states: int
+) -> tuple[MooreMachine, list[str]]:
+    """Extract a machine from the states of a head, and say what was measured."""
     from transductor.extraction import extract as extracted
     from transductor.extraction import labelled
     from transductor.heads import RationalHead
 
     extraction = extracted(model, **words, alphabet=own.alphabet, max_states=max_states)
     machine, sink = extraction.machine, extraction.sink
-    typer.echo(
+    measured = [
         f"{machine.states} states, {machine.letters} letters"
-        + ("" if sink is None else f"; state {sink} stands for everything the words never showed")
-    )
-    typer.echo(f"known from   {_WAYS[extraction.way]}")
-    typer.echo(f"spread       {extraction.spread:.3g}  (a typical state is 1)")
-    typer.echo(f"separation   {extraction.separation:.3g}  ({extraction.ratio:.3g} times the spread)")
-    typer.echo(f"agreement    {extraction.agreement:.2%} of the labels stay when representatives stand for states")
+        + ("" if sink is None else f"; state {sink} stands for everything the words never showed"),
+        f"known from   {_WAYS[extraction.way]}",
+        f"spread       {extraction.spread:.3g}  (a typical state is 1)",
+        f"separation   {extraction.separation:.3g}  ({extraction.ratio:.3g} times the spread)",
+        f"agreement    {extraction.agreement:.2%} of the labels stay when representatives stand for states",
+    ]
     if isinstance(model, RationalHead):
-        typer.echo("a head has no labels: the values written are the numbers of the states")
+        measured.append("a head has no labels: the values written are the numbers of the states")
     elif not extraction.labelled:
         answers = labelled(model, extraction, words=words["words"] or words["examples"])
         machine = answers.machine
-        typer.echo(
+        measured.append(
             f"labels       those the model gives: {machine.states} states with their labels; "
             f"{answers.fit:.2%} of fresh words' labels agree"
         )
-    return machine
+    return machine, measured
 
 
-def _machine_by_answers(model: Any, own: OwnWords) -> MooreMachine:
-    """Learn a machine from the answers of a model alone, and print how well it fits."""
+def _machine_by_answers(model: Any, own: OwnWords) -> tuple[MooreMachine, list[str]]:
+    """Learn a machine from the answers of a model alone, and say how well it fits."""
     from transductor.extraction import extract_from_labels
     from transductor.model import SequenceModel
 
@@ -129,12 +136,11 @@ def _machine_by_answers(model: Any, own: OwnWords) -> MooreMachine:
         raise TypeError(f"--ask needs a model that answers; got {type(model).__name__}")
     answers = extract_from_labels(model, own.alphabet)
     machine = answers.machine
-    typer.echo(f"{machine.states} states, {machine.letters} letters; {answers.queries:,} words were asked for")
-    typer.echo(
+    return machine, [
+        f"{machine.states} states, {machine.letters} letters; {answers.queries:,} words were asked for",
         f"{answers.fit:.2%} of the labels of {answers.words_tested:,} random words agree, up to length "
-        f"{answers.longest}; nothing is known beyond"
-    )
-    return machine
+        f"{answers.longest}; nothing is known beyond",
+    ]
 
 
 def harden(
@@ -161,7 +167,8 @@ def harden(
         loaded = load(folder)
         own = own_words(folder, loaded)
         known = _known_words(words, task, length, own)
-        hardening = hardened(loaded, **known, alphabet=own.alphabet, max_states=max_states)
+        with working("looking for the machine"):
+            hardening = hardened(loaded, **known, alphabet=own.alphabet, max_states=max_states)
         save(hardening.model, target, letters=letters_of(folder))
         if (folder / "data.json").exists():  # which words the tokens stand for
             shutil.copy(folder / "data.json", target / "data.json")
@@ -200,7 +207,8 @@ def look(
         if against is not None:
             target = own_automaton(against, own, alphabet, weights, "labels", accept)
         known = _known_words(words, task, length, own)
-        drawn = portrait(loaded, target, **known, alphabet=own.alphabet, classes=own.classes, length=drift)
+        with working("looking at the head"):
+            drawn = portrait(loaded, target, **known, alphabet=own.alphabet, classes=own.classes, length=drift)
         written = [portrait_figure(drawn, output)] + ([] if data is None else [drawn.write(data)])
     typer.echo(drawn.title)
     typer.echo(drawn.summary or drawn.refusal)

@@ -74,6 +74,17 @@ def refusals(*kinds: type[Exception]) -> Iterator[None]:
 
 
 @contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show on a terminal that something is being done whose length is not known; elsewhere nothing is shown."""
+    terminal = console(stderr=True)
+    if not terminal.is_terminal:
+        yield
+        return
+    with terminal.status(f"{what} …"):
+        yield
+
+
+@contextmanager
 def interruptions(message: Callable[[], str]) -> Iterator[None]:
     """Answer Ctrl-C by the message and exit status 130."""
     try:

@@ -89,7 +89,7 @@ def asked(
         alphabet: Which tokens are letters.
         max_states: Larger machines are not looked for.
     """
-    words = _shuffled(words)
+    words = words.shuffled().rows(slice(_MOST_WORDS))  # those held out are like the others
     held = math.ceil(_HELD_OUT * len(words)) if len(words) > 1 else 0
     judge = LabelJudge(model, words, alphabet, everything=True)
     learning, judging = slice(held, None), slice(0, held or 1)
@@ -162,12 +162,6 @@ def supported(machine: MooreMachine, judge: LabelJudge, words: Words, *, labelle
     said = labels_at_tokens(machine, judge.words, judge.alphabet)[ends]
     wrong = int(((said != judge.labels[ends]) & judge.decided[ends]).sum()) if labelled else 0
     return description_bits(machine, round(wrong * scale), round(len(rows) * scale)) < alone
-
-
-def _shuffled(words: Words) -> Words:
-    """Return at most ``_MOST_WORDS`` words in random order, so that those held out are like the others."""
-    order = torch.randperm(len(words), generator=torch.Generator().manual_seed(0))[:_MOST_WORDS]
-    return words.rows(order)
 
 
 def _states_after(head: ObservedHead, words: list[Word]) -> Tensor:

@@ -145,7 +145,7 @@ def extract(
     if model.output_size < 2:
         raise ValueError("model must have at least two outputs, one per label; it has one")
     alphabet, given = _checked(model.rational_head, words, alphabet, max_states, tolerances)
-    shown = given if examples is None else words_of_tokens(examples, alphabet)
+    shown = given if examples is None else words_of_tokens(examples, alphabet).shuffled()
     head = observed(model, shown, alphabet)
     search = Search(head, given, max_states, tolerances)
     if search.blind:

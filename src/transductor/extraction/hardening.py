@@ -115,8 +115,10 @@ def harden(
         assert hard.injection.projections is not None  # a head that is not read was refused
         hard.injection.projections = _refitted(hard.injection.projections, states)
     hard.eval()
-    shown = words if examples is None else examples
-    held_out = _held_out(None if shown is None else words_of_tokens(shown, known), len(known.letters))
+    if examples is not None:
+        held_out = _held_out(words_of_tokens(examples, known).shuffled(), len(known.letters))
+    else:
+        held_out = _held_out(None if words is None else words_of_tokens(words, known), len(known.letters))
     return Hardened(hard, extraction, _agreement(model, hard, held_out, known))
 
 

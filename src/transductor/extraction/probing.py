@@ -75,6 +75,10 @@ class Words:
         """Return the first words, cut after ``length`` letters."""
         return Words(self.letters[:count, :length], self.lengths[:count].clamp_max(length))
 
+    def shuffled(self) -> Words:
+        """Return the words in an order that is random, and the same every time: files are often sorted."""
+        return self.rows(torch.randperm(len(self), generator=torch.Generator().manual_seed(0)))
+
     def rows(self, chosen: Tensor | slice) -> Words:
         """Return some of the words."""
         return Words(self.letters[chosen], self.lengths[chosen])
