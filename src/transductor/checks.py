@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 # How far values may differ, relative to the largest entry compared, for sums over T <= 1000 steps; one table for the
 # complete project.  float16 and bfloat16 are accumulated in float32, so only the last rounding shows.
@@ -51,6 +52,35 @@ def readable(values: Tensor) -> bool:
 def vmapped(*values: Tensor | None) -> bool:
     """Tell whether any of these is a batch of tensors inside ``torch.func.vmap``."""
     return any(value is not None and torch._C._functorch.is_batchedtensor(value) for value in values)
+
+
+def transformed(*values: Tensor | None) -> bool:
+    """Tell whether a transform of ``torch.func`` is under way, or any of these carries a tangent of forward mode."""
+    if not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None:
+        return True
+    return differentiated(*values)
+
+
+def differentiated(*values: Tensor | None) -> bool:
+    """Tell whether these are differentiated by ``torch.func`` or in forward mode, and not by plain autograd.
+
+    Registered operations have no tangents: torch takes them for zero, without a word.  A compiler shows only that
+    forward mode is under way somewhere; ``torch.func.grad`` of a registered operation is then refused by torch.
+    """
+    if torch.compiler.is_compiling():
+        return forward_ad._current_level >= 0
+    stack = torch._C._functorch.get_interpreter_stack() or []
+    if any(level.key() != torch._C._functorch.TransformType.Vmap for level in stack):
+        return True
+    return forward_ad._current_level >= 0 and any(
+        value is not None and forward_ad.unpack_dual(value).tangent is not None for value in values
+    )
+
+
+def nested_forward_mode() -> bool:
+    """Tell whether ``torch.func`` takes tangents of tangents here, which torch forgets in functions with a ``jvp``."""
+    stack = torch._C._functorch.get_interpreter_stack() or []
+    return sum(level.key() == torch._C._functorch.TransformType.Jvp for level in stack) > 1
 
 
 def described(value: object) -> str:

@@ -84,6 +84,7 @@ def test_many_under_vmap_and_their_gradients(in_dim, squared):
     assert_same(*(torch.autograd.grad(values, leaf, weights)[0] for values in (together, expected)))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, where this test is the first to compile
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("squared", [False, True])
 def test_compiled_it_is_one_graph_and_the_same(squared, dynamic):

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.comparison import assert_same
-from tests.laws.test_scan import operands, outcome
+from tests.laws.test_scan import assert_rows_are_alone, operands, outcome
+from tests.recurrence.test_derivatives import Case, assert_forward_mode, assert_second_derivatives
 from transductor.kernels import rotation
 from transductor.kernels.gpu import cuts
 from transductor.recurrence import scan
@@ -79,6 +80,20 @@ class TestAgainstTheReference:
         mask = torch.rand(1, time) < 0.8
         assert_kernels_agree(without_bias(leaves), tokens, cu_seqlens=offsets)
         assert_kernels_agree(leaves, tokens, cu_seqlens=offsets, mask=mask)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.*deprecated:DeprecationWarning")  # torch's own
+@pytest.mark.parametrize("kind", ["dense", "packed"])
+def test_forward_mode_and_second_derivatives(kind, tiny_cut):
+    case = Case(kind, DEVICE)
+    assert_forward_mode(case, "triton")
+    assert_second_derivatives(case, "triton")
+
+
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered:RuntimeWarning")  # the interpreter is NumPy
+@pytest.mark.parametrize(("wild", "dense"), [("opposite", False), ("product", True)])
+def test_a_row_that_overflows_leaves_every_bit_of_the_others(wild, dense, tiny_cut):
+    assert_rows_are_alone(wild, dense=dense, time=14, device=DEVICE, backend="triton")
 
 
 @pytest.mark.parametrize("dim", [1, 4, 7, 8, 16, 17, 64])

@@ -268,3 +268,52 @@ def test_no_steps_are_still_part_of_the_graph(backend):
     leaves, tokens = operands(0)
     scan(**leaves, tokens=tokens, backend=backend).sum().backward()
     assert (leaves["initial_state"].grad == 0).all()
+
+
+def rows_beside(wild, *, dense, time, device="cpu", **options):
+    """The end of a row that does ``wild`` things; states and gradients of two harmless rows; the shared gradient."""
+    torch.manual_seed(0)
+    leaves, tokens = operands(time, symbols=4, dense=dense, dtype=torch.float32)
+    with torch.no_grad():
+        strong = leaves["transitions"][1 if dense else 3]
+        if not dense:
+            tokens = tokens % 3
+            tokens[1] = 3 if wild else tokens[1]
+        if wild == "overflow":
+            strong.mul_(1e4)
+        elif wild == "product":  # the states stay finite, the product of the matrices does not
+            strong.copy_(torch.diag(torch.tensor([1e4, 0.5, 0.5, 0.5])).expand_as(strong))
+            leaves["initial_state"][1, 0] = 0.0
+            leaves["bias"][1] = 0.0
+            if not dense:
+                leaves["token_bias"][3] = 0.0
+        elif wild == "opposite":  # +inf and −inf meet, and NaN follows
+            strong.copy_(torch.tensor([[1e4, -1e4, 0, 0], [-1e4, 1e4, 0, 0], [1e4, 1e4, 1, 0], [0, 0, 0, 1]]))
+    leaves = {name: leaf.detach().to(device).requires_grad_() for name, leaf in leaves.items()}
+    tokens = None if tokens is None else tokens.to(device)
+    states = scan(**leaves, tokens=tokens, **options)
+    gradients = torch.autograd.grad(
+        states[[0, 2]].square().sum(), [leaves["bias"], leaves["initial_state"], leaves["transitions"]]
+    )
+    private = [states.detach(), *gradients[: 3 if dense else 2]]
+    shared = [] if dense else [gradients[2][:3]]
+    return states.detach()[1, -1].cpu(), [each[[0, 2]].cpu() for each in private], [each.cpu() for each in shared]
+
+
+def assert_rows_are_alone(wild, **options):
+    _, expected, tables = rows_beside(None, **options)
+    end, found, shared = rows_beside(wild, **options)
+    assert bool(end.isfinite().all()) == (wild == "product")
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.isfinite().all()
+        assert torch.equal(ours, theirs)
+    # The table's gradient is a sum over all rows, in an order that depends on their tokens.
+    for ours, theirs in zip(shared, tables, strict=True):
+        assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("dense", [False, True], ids=["tokens", "dense"])
+@pytest.mark.parametrize("wild", ["overflow", "product", "opposite"])
+@pytest.mark.parametrize("backend", ["auto", *HERE])
+def test_a_row_that_overflows_leaves_every_bit_of_the_others(backend, wild, dense):
+    assert_rows_are_alone(wild, dense=dense, time=300, backend=backend)

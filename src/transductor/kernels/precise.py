@@ -12,6 +12,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from transductor.checks import differentiated
+
 
 def full_precision(device: torch.device) -> torch.autocast:
     """Switch autocast off: a rotation in bfloat16 is off by a hundredth."""
@@ -26,6 +28,9 @@ def precise_product(left: Tensor, right: Tensor) -> Tensor:
     if right.ndim == 2 and left.ndim != 2:
         rows = precise_product(left.reshape(-1, left.shape[-1]), right)
         return rows.reshape(*left.shape[:-1], right.shape[-1])
+    if differentiated(left, right):
+        with full_precision(left.device):
+            return left @ right
     return cast(Tensor, torch.ops.transductor.product(left, right))
 
 
@@ -70,6 +75,8 @@ def _(info: Any, in_dims: tuple[int | None, int | None], left: Tensor, right: Te
 
 def precise_spectral_norm(matrices: Tensor) -> Tensor:
     """Compute ``‖M‖₂`` of ``(..., N, M)``; value and gradient ``u vᵀ`` have the precision of the matrices."""
+    if differentiated(matrices):
+        return cast(Tensor, torch.linalg.matrix_norm(matrices, 2))
     return cast(Tensor, torch.ops.transductor.spectral_norm(matrices))
 
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from transductor.checks import differentiated
 from transductor.kernels.gpu.cuts import LARGEST_STATE, TRITON_FOUND
 from transductor.kernels.gpu.launch import launch
 from transductor.kernels.precise import precise_product
@@ -39,7 +40,16 @@ def cayley_rotation(raw: Tensor, state_dim: int, *, squared: bool = False) -> Te
     """
     if raw.shape[-1] != skew_dim(state_dim):  # a kernel would read past the end
         raise ValueError(f"raw must end in dimension {skew_dim(state_dim)}; got {tuple(raw.shape)}")
+    if differentiated(raw):
+        rotations = _solved(raw, state_dim)
+        return precise_product(rotations, rotations) if squared else rotations
     return cast(Tensor, torch.ops.transductor.cayley(raw, state_dim, squared)[0])
+
+
+def _solved(raw: Tensor, state_dim: int) -> Tensor:
+    skews, eye = skew(raw, state_dim), torch.eye(state_dim, dtype=raw.dtype, device=raw.device)
+    # I + A and (I − A)⁻¹ commute, so one solve from the left suffices; it never meets a singular matrix.
+    return polished(torch.linalg.solve_ex(eye - skews, eye + skews)[0])
 
 
 @torch.library.custom_op("transductor::cayley", mutates_args=())
@@ -47,9 +57,7 @@ def _cayley(raw: Tensor, state_dim: int, squared: bool) -> tuple[Tensor, Tensor]
     """Return C or its square, and C again beside its square, because the gradient needs C."""
     if _in_triton(raw, state_dim):
         return _eliminated(raw, state_dim, squared=squared)
-    skews, eye = skew(raw, state_dim), torch.eye(state_dim, dtype=raw.dtype, device=raw.device)
-    # I + A and (I − A)⁻¹ commute, so one solve from the left suffices; it never meets a singular matrix.
-    rotations = polished(torch.linalg.solve_ex(eye - skews, eye + skews)[0]).contiguous()  # LAPACK answers by columns
+    rotations = _solved(raw, state_dim).contiguous()  # LAPACK answers by columns
     return (precise_product(rotations, rotations), rotations) if squared else (rotations, rotations.new_empty(0))
 
 

@@ -10,13 +10,14 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from transductor.checks import vmapped
+from transductor.checks import nested_forward_mode, transformed
 from transductor.kernels.cpu import scan as cpu
 from transductor.kernels.gpu.cuts import LARGEST_STATE, TRITON_FOUND
-from transductor.recurrence.chunked import chunked
+from transductor.recurrence.chunked import chunked, chunked_states
 from transductor.recurrence.cost_model import kogge_stone_microseconds, plan_chunks
+from transductor.recurrence.derivatives import States, differentiable_scan
 from transductor.recurrence.kogge_stone import kogge_stone
-from transductor.recurrence.operator import kernel_scan
+from transductor.recurrence.operator import kernel_scan, kernel_states
 from transductor.recurrence.problem import Problem
 from transductor.recurrence.reference import reference
 
@@ -30,6 +31,8 @@ class Backend:
         states: All states ``(B, T, D)`` of a problem, differentiable.
         refusal: The error that says why it cannot compute a problem, and what can; None where it can.
         suits: Whether ``auto`` should prefer it to the backends listed before it, where it does not refuse.
+        plain: The states of a scan over the reals without mask and boundaries, as plain numbers; derivatives of every
+            kind are scans of their own.  None where autograd sees through ``states``.
         traceable: Whether it is one registered torch operation, which compilers need not look into.
         widens: Whether it reads float16 and bfloat16 matrices itself; others get them in the dtype of the states.
     """
@@ -38,6 +41,7 @@ class Backend:
     states: Callable[[Problem], Tensor]
     refusal: Callable[[Problem], Exception | None] = lambda problem: None
     suits: Callable[[Problem], bool] = lambda problem: False
+    plain: States | None = None
     traceable: bool = False
     widens: bool = False
 
@@ -49,6 +53,9 @@ def solved(problem: Problem, backend: str) -> Tensor:
         raise error
     if not chosen.widens and problem.matrices.dtype != problem.initial.dtype:
         problem = replace(problem, matrices=problem.matrices.to(problem.initial.dtype))
+    operands = problem.matrices, problem.bias, problem.initial
+    if transformed(*operands):
+        return _transformed(problem, chosen)
     return chosen.states(problem)
 
 
@@ -62,10 +69,20 @@ def _quickest(problem: Problem) -> Backend:
 
 
 def _chunked(problem: Problem) -> Tensor:
-    operands = problem.matrices, problem.tokens, problem.bias, problem.initial, problem.mask
-    if problem.ring == "real" and (torch.compiler.is_compiling() or vmapped(*operands)):
+    if problem.ring == "real" and torch.compiler.is_compiling():
         return kernel_scan(problem, "chunked")
     return chunked(problem)
+
+
+def _kogge_stone_states(matrices: Tensor, tokens: Tensor | None, bias: Tensor | None, initial: Tensor) -> Tensor:
+    return kogge_stone(Problem(matrices, tokens, bias, initial))
+
+
+def _transformed(problem: Problem, backend: Backend) -> Tensor:
+    """Compute all states inside a transform of ``torch.func``, or with tangents of forward mode."""
+    if backend.plain is None or problem.ring != "real" or nested_forward_mode():
+        return reference(problem)  # torch sees through its every step; it loses what a tangent owes to another one
+    return differentiable_scan(problem, backend.plain)
 
 
 # Kogge–Stone holds a matrix per position; `auto` takes it only where that is at most a megabyte.
@@ -121,13 +138,14 @@ BACKENDS: Final[dict[str, Backend]] = {
     backend.name: backend
     for backend in (
         Backend("reference", reference),
-        Backend("chunked", _chunked, suits=lambda problem: True, traceable=True),
-        Backend("kogge_stone", kogge_stone, suits=_suits_kogge_stone),
+        Backend("chunked", _chunked, suits=lambda problem: True, plain=chunked_states, traceable=True),
+        Backend("kogge_stone", kogge_stone, suits=_suits_kogge_stone, plain=_kogge_stone_states),
         Backend(
             "numba",
             lambda problem: kernel_scan(problem, "numba"),
             refusal=_numba_refusal,
             suits=lambda problem: True,
+            plain=kernel_states("numba"),
             traceable=True,
         ),
         Backend(
@@ -135,6 +153,7 @@ BACKENDS: Final[dict[str, Backend]] = {
             lambda problem: kernel_scan(problem, "triton"),
             refusal=_triton_refusal,
             suits=lambda problem: problem.initial.device.type == "cuda",
+            plain=kernel_states("triton"),
             traceable=True,
             widens=True,
         ),

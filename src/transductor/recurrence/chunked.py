@@ -18,11 +18,12 @@ import torch
 from torch import Tensor
 
 from transductor.recurrence.cost_model import Plan, plan_chunks
+from transductor.recurrence.derivatives import differentiable_gradients
 from transductor.recurrence.grouped import outer_by_token
 from transductor.recurrence.lanes import DenseLanes, Lanes, TokenLanes, from_lanes, to_lanes
-from transductor.recurrence.overflow import all_finite
-from transductor.recurrence.problem import Problem, folded
-from transductor.recurrence.reference import reference, reference_gradients
+from transductor.recurrence.overflow import all_finite, overflowed_rows
+from transductor.recurrence.problem import Problem, folded, some_rows
+from transductor.recurrence.reference import reference
 from transductor.recurrence.semirings import SEMIRINGS, Semiring
 
 REAL = SEMIRINGS["real"]
@@ -36,8 +37,10 @@ def chunked(problem: Problem) -> Tensor:
     operands = flat.matrices, flat.tokens, flat.bias, flat.initial
     if problem.semiring.name != "real":
         return cast(Tensor, _SemiringScan.apply(*operands, problem.semiring))  # type: ignore[no-untyped-call]
-    states, *levels = cast(tuple[Tensor, ...], _RealScan.apply(*operands))  # type: ignore[no-untyped-call]
-    return states if all(map(all_finite, (states, *levels))) else reference(problem)
+    states = cast(tuple[Tensor, ...], _RealScan.apply(*operands))[0]  # type: ignore[no-untyped-call]
+    if problem.offsets is not None and not all_finite(states):
+        return reference(problem)  # a folded boundary is a zero matrix, which an infinite state turns into NaN
+    return states
 
 
 def _lanes(matrices: Tensor, tokens: Tensor | None, span: slice, chunks: int, semiring: Semiring) -> Lanes:
@@ -201,7 +204,7 @@ class _RealScan(torch.autograd.Function):
 
     @staticmethod
     def forward(matrices: Tensor, tokens: Tensor | None, bias: Tensor | None, initial: Tensor) -> tuple[Tensor, ...]:
-        return _forward(matrices, tokens, bias, initial, REAL)
+        return forward(matrices, tokens, bias, initial)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -217,10 +220,12 @@ class _RealScan(torch.autograd.Function):
         if grad is None:
             return None, None, None, None
         matrices, tokens, bias, initial, states, *levels = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph=True: second derivatives come from the reference
-            problem = Problem(matrices, tokens, bias, initial)
-            return reference_gradients(problem, (matrices, None, bias, initial), ctx.needs_input_grad, grad)
-        adjoints, to_initial = _backward(matrices, tokens, bias is not None, levels, grad)
+        if torch.is_grad_enabled():  # create_graph=True: a gradient that can be differentiated again
+            problem, needs = Problem(matrices, tokens, bias, initial), ctx.needs_input_grad
+            needed = needs[0], needs[2], needs[3]
+            to_matrices, to_bias, to_initial = differentiable_gradients(problem, chunked_states, needed, grad)
+            return to_matrices, None, to_bias, to_initial
+        adjoints, to_initial = _adjoints(matrices, tokens, bias is not None, levels, grad)
         to_matrices = None
         if ctx.needs_input_grad[0]:
             to_matrices = _matrix_gradient(matrices, tokens, initial, states, adjoints)
@@ -248,11 +253,33 @@ def _matrix_gradient(
 
 
 def forward(matrices: Tensor, tokens: Tensor | None, bias: Tensor | None, initial: Tensor) -> tuple[Tensor, ...]:
-    """Compute states ``(B, T, D)`` and products of a scan without mask or boundaries; no gradient."""
+    """Compute states ``(B, T, D)`` and products of a scan without mask or boundaries; no gradient.
+
+    The loop computes the rows in which a state or a product is not finite; the other rows keep their bits.
+    """
     states, *levels = _forward(matrices, tokens, bias, initial, REAL)
-    if all(map(all_finite, (states, *levels))):
-        return states, *levels
-    return (reference(Problem(matrices, tokens, bias, initial)),)
+    if len(rows := overflowed_rows(states, *levels)):
+        states[rows] = reference(some_rows(Problem(matrices, tokens, bias, initial), rows))
+    return states, *levels
+
+
+def chunked_states(matrices: Tensor, tokens: Tensor | None, bias: Tensor | None, initial: Tensor) -> Tensor:
+    """Compute the states alone; no gradient."""
+    return forward(matrices, tokens, bias, initial)[0]
+
+
+def _adjoints(
+    matrices: Tensor, tokens: Tensor | None, additive: bool, levels: Sequence[Tensor], grad: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Compute the adjoints of states and initial states; step by step in rows where a product is not finite."""
+    adjoints, to_initial = _backward(matrices, tokens, additive, levels, grad)
+    if len(rows := overflowed_rows(adjoints, *levels)):
+        drive = matrices[rows] if tokens is None else matrices
+        lanes = _lanes(drive, None if tokens is None else tokens[rows], slice(0, grad.shape[1]), 1, REAL)
+        stepped = to_lanes(grad[rows], 1).clone()
+        to_initial = to_initial.index_copy(0, rows, _accumulate_adjoints(lanes, stepped))
+        adjoints = adjoints.index_copy(0, rows, stepped.movedim(0, 1))
+    return adjoints, to_initial
 
 
 def backward(
@@ -267,7 +294,7 @@ def backward(
 ) -> tuple[Tensor | None, Tensor, Tensor]:
     """Compute gradients of matrices, bias and initial states; the products are formed again."""
     _, *levels = _forward(matrices, tokens, torch.zeros_like(states) if additive else None, initial, REAL)
-    adjoints, to_initial = _backward(matrices, tokens, additive, levels, grad)
+    adjoints, to_initial = _adjoints(matrices, tokens, additive, levels, grad)
     to_matrices = _matrix_gradient(matrices, tokens, initial, states, adjoints) if wants_matrices else None
     return to_matrices, adjoints, to_initial
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from transductor.checks import transformed
 from transductor.recurrence.semirings import Semiring
 
 # Rows handled at a time: the working set is this many d-vectors, whatever the length of the input.
@@ -39,10 +40,11 @@ def outer_by_token(left: Tensor, right_at: Callable[[Tensor], Tensor], tokens: T
     for begin in range(0, tile_token.numel(), step):
         block = slice(begin, begin + step)
         slots = tile_start[block, None] + within
-        valid = slots < stops[tile_token[block], None]
+        valid = (slots < stops[tile_token[block], None]).unsqueeze(-1)
         rows = order[slots.clamp_max(tokens.numel() - 1)]
-        lefts = left[rows] * valid.unsqueeze(-1)
-        out.index_add_(0, tile_token[block], lefts.mT @ right_at(rows))
+        # Both sides, not one: an infinite number of another token times 0 would be NaN.
+        lefts, rights = left[rows].where(valid, 0.0), right_at(rows).where(valid, 0.0)
+        out.index_add_(0, tile_token[block], lefts.mT @ rights)
     return out
 
 
@@ -55,7 +57,7 @@ def _narrow(vocab_size: int) -> torch.dtype:
 
 def matvec_by_token(table: Tensor, tokens: Tensor, states: Tensor, semiring: Semiring) -> Tensor:
     """Compute ``table[tokens[i]] · states[i]`` for every row i: ``(N, D)``, differentiable, in bounded memory."""
-    if semiring.name == "real" and not torch.compiler.is_compiling():
+    if semiring.name == "real" and not (torch.compiler.is_compiling() or transformed(table, states)):
         return cast(Tensor, _MatvecByToken.apply(table, tokens, states))  # type: ignore[no-untyped-call]
     return semiring.matvec(table[tokens], states)
 

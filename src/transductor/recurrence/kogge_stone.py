@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from transductor.recurrence.overflow import all_finite
-from transductor.recurrence.problem import Problem, folded
+from transductor.recurrence.overflow import overflowed_rows
+from transductor.recurrence.problem import Problem, folded, some_rows
 from transductor.recurrence.reference import reference
 from transductor.recurrence.semirings import Semiring
 
@@ -27,11 +27,23 @@ def combine(
 
 def kogge_stone(problem: Problem) -> Tensor:
     """Compute all states ``(B, T, D)`` in ⌈log₂ T⌉ rounds."""
-    original, problem = problem, folded(problem)
-    semiring, time = problem.semiring, problem.time
-    product = problem.matrices if problem.tokens is None else problem.matrices[problem.tokens]
-    offset = problem.bias
-    reach = 1
+    flat, semiring = folded(problem), problem.semiring
+    matrices = flat.matrices if flat.tokens is None else flat.matrices[flat.tokens]
+    states = _prefixes(semiring, matrices, flat.bias, flat.initial)
+    if semiring.name != "real" or not len(rows := overflowed_rows(states)):
+        return states
+    # Rows that overflowed are taken out before the products, so that no `0 · inf` reaches the gradient of a table that
+    # all rows share, and the loop computes them; the other rows keep their bits.
+    out = torch.zeros(problem.batch, 1, 1, dtype=torch.bool, device=states.device).index_fill(0, rows, True)
+    matrices = matrices.masked_fill(out.unsqueeze(-1), 0.0)
+    bias = None if flat.bias is None else flat.bias.masked_fill(out, 0.0)
+    states = _prefixes(semiring, matrices, bias, flat.initial.masked_fill(out[..., 0], 0.0))
+    return states.index_copy(0, rows, reference(some_rows(problem, rows)))
+
+
+def _prefixes(semiring: Semiring, product: Tensor, offset: Tensor | None, initial: Tensor) -> Tensor:
+    """Compute all states from a matrix per position ``(B, T, D, D)``."""
+    time, reach = product.shape[1], 1
     while reach < time:
         earlier = product[:, :-reach], None if offset is None else offset[:, :-reach]
         later = product[:, reach:], None if offset is None else offset[:, reach:]
@@ -40,7 +52,5 @@ def kogge_stone(problem: Problem) -> Tensor:
         if offset is not None and moved is not None:
             offset = torch.cat((offset[:, :reach], moved), 1)
         reach *= 2
-    states = semiring.matvec(product, problem.initial[:, None].expand(-1, time, -1))
-    if offset is not None:
-        states = semiring.add(states, offset)
-    return states if semiring.name != "real" or all_finite(states) else reference(original)
+    states = semiring.matvec(product, initial[:, None].expand(-1, time, -1))
+    return states if offset is None else semiring.add(states, offset)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from transductor.checks import check_tensor, described, readable
+from transductor.checks import check_tensor, described, readable, vmapped
 from transductor.recurrence.shards import Shards
 
 
@@ -82,6 +82,8 @@ def check_mask(mask: object, shape: torch.Size) -> None:
 def check_offsets(cu_seqlens: Tensor, batch: int, time: int, device: torch.device) -> Tensor:
     """Return the boundaries of packed documents as int64 on ``device``; refuse those that do not fit."""
     check_tensor("cu_seqlens", cu_seqlens)
+    if vmapped(cu_seqlens):
+        raise NotImplementedError("vmap over packed documents: cu_seqlens must be the same for all of them")
     if batch != 1:
         raise ValueError(f"cu_seqlens packs documents into one row: the batch must be 1; got {batch}")
     if cu_seqlens.ndim != 1 or cu_seqlens.numel() < 2 or cu_seqlens.dtype not in (torch.int32, torch.int64):

@@ -15,9 +15,10 @@ from transductor.checks import readable
 from transductor.kernels.cpu import scan as cpu
 from transductor.kernels.gpu.cuts import product_shapes
 from transductor.recurrence import chunked as torch_chunks
+from transductor.recurrence.derivatives import States, differentiable_gradients
 from transductor.recurrence.overflow import all_finite
 from transductor.recurrence.problem import Problem, documents, folded
-from transductor.recurrence.reference import reference, reference_gradients
+from transductor.recurrence.reference import reference
 
 
 def kernel_scan(problem: Problem, engine: str) -> Tensor:
@@ -30,6 +31,15 @@ def kernel_scan(problem: Problem, engine: str) -> Tensor:
     if flat is not problem and problem.offsets is not None and readable(states) and not all_finite(states):
         return reference(problem)  # a folded boundary is a zero matrix, which an infinite state turns into NaN
     return states
+
+
+def kernel_states(engine: str) -> States:
+    """Return the function that computes states by the kernels of ``engine``, as plain numbers."""
+    return {"triton": _triton_states, "numba": cpu.forward}.get(engine, torch_chunks.chunked_states)
+
+
+def _triton_states(matrices: Tensor, tokens: Tensor | None, bias: Tensor | None, initial: Tensor) -> Tensor:
+    return cast(Tensor, _gpu().forward(matrices, tokens, bias, initial, None, None)[0])
 
 
 def _gpu() -> Any:
@@ -55,8 +65,7 @@ def _scan(
     nothing = initial.new_empty(0)
     if engine == "numba":
         return cpu.forward(matrices, tokens, bias, initial), nothing, nothing.clone()
-    states = torch_chunks.forward(matrices, tokens, bias, initial)[0]
-    return states, nothing, nothing.clone()
+    return torch_chunks.chunked_states(matrices, tokens, bias, initial), nothing, nothing.clone()
 
 
 @_scan.register_fake
@@ -137,9 +146,11 @@ def _differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | Non
         return (None,) * 7
     matrices, tokens, bias, initial, mask, offsets, *computed = ctx.saved_tensors
     needs = ctx.needs_input_grad
-    if torch.is_grad_enabled():  # create_graph=True: second derivatives come from the reference
-        problem = Problem(matrices.to(initial.dtype), tokens, bias, initial, mask, offsets)
-        return reference_gradients(problem, (matrices, None, bias, initial, None, None, None), needs, grad)
+    if torch.is_grad_enabled():  # create_graph=True: a gradient that can be differentiated again
+        problem = Problem(matrices, tokens, bias, initial, mask, offsets)
+        needed = needs[0], needs[2], needs[3]
+        gradients = differentiable_gradients(problem, kernel_states(ctx.engine), needed, grad)
+        return gradients[0], None, *gradients[1:], None, None, None
     additive = bias is not None
     to_matrices, to_bias, to_initial = torch.ops.transductor.scan_backward(
         matrices, tokens, initial, mask, offsets, *computed, grad, ctx.engine, needs[0], additive, additive and needs[2]
@@ -160,7 +171,7 @@ _scan.register_autograd(_differentiate, setup_context=_remember)
 
 @_scan.register_vmap
 def _(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[tuple[Tensor, ...], tuple[int | None, ...]]:
-    """Run many scans as one: their rows side by side, each with its own part of one long table."""
+    """Run many scans as one inside a compiled graph: rows side by side, each with its own part of one long table."""
     *operands, engine = arguments
     size = info.batch_size
     matrices, tokens, bias, initial, mask, offsets = (

@@ -1,4 +1,4 @@
-"""When the result of a fast path must not be used."""
+"""When the result of a fast path must not be used, and for which rows."""
 
 from __future__ import annotations
 
@@ -13,3 +13,13 @@ def all_finite(values: Tensor) -> bool:
     reference loop computes the states, which never forms products.
     """
     return values.numel() == 0 or bool(torch.isfinite(values.detach().sum()))
+
+
+def overflowed_rows(*parts: Tensor) -> Tensor:
+    """Return the rows of a batch in which a part ``(B, ...)`` is not finite, as indices; no other row needs repair."""
+    rows = parts[0].shape[0]
+    wrong = torch.zeros(rows, dtype=torch.bool, device=parts[0].device)
+    for part in parts:
+        if not all_finite(part):
+            wrong |= ~part.detach().isfinite().flatten(1).all(1)
+    return wrong.nonzero().squeeze(-1)

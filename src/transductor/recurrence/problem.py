@@ -49,6 +49,18 @@ class Problem:
         return self.matrices.shape[-1]
 
 
+def some_rows(problem: Problem, rows: Tensor) -> Problem:
+    """Return the scan of these rows alone."""
+    return replace(
+        problem,
+        matrices=problem.matrices[rows] if problem.tokens is None else problem.matrices,
+        tokens=None if problem.tokens is None else problem.tokens[rows],
+        bias=None if problem.bias is None else problem.bias[rows],
+        initial=problem.initial if problem.offsets is not None else problem.initial[rows],
+        mask=None if problem.mask is None else problem.mask[rows],
+    )
+
+
 def documents(offsets: Tensor, time: int) -> tuple[Tensor, Tensor]:
     """Return for every position of a packed row its document ``(T)``, and whether the document begins there ``(T)``."""
     position = torch.arange(time, device=offsets.device)

@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from transductor.recurrence.problem import Problem
-
-
-def reference_gradients(
-    problem: Problem, operands: Sequence[Tensor | None], needs: Sequence[bool], grad: Tensor
-) -> tuple[Tensor | None, ...]:
-    """Differentiate the reference by the operands that need it; the gradients can be differentiated again."""
-    wanted = [operand for operand, needed in zip(operands, needs, strict=True) if operand is not None and needed]
-    with torch.enable_grad():
-        states = reference(problem)
-        gradients = iter(torch.autograd.grad(states, wanted, grad, create_graph=True, allow_unused=True))
-    return tuple(
-        next(gradients) if operand is not None and needed else None
-        for operand, needed in zip(operands, needs, strict=True)
-    )
 
 
 def reference(problem: Problem) -> Tensor:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
 
-from transductor.checks import one_of
+from transductor.checks import differentiated, one_of
 from transductor.kernels.precise import full_precision
 from transductor.recurrence.arguments import Arguments
 from transductor.recurrence.backends import BACKENDS, solved
@@ -90,12 +91,14 @@ def scan(
     float16 and bfloat16 are accumulated in float32, under autocast too.  Bad values (unknown tokens, NaN weights) are
     refused where reading them costs nothing: on the CPU, outside compiled graphs.  Elsewhere an unknown token makes the
     states of its row NaN from its position on.  Gradients flow to ``transitions``,
-    ``bias``, ``token_bias`` and ``initial_state``; second derivatives of the real scan are computed by the
-    reference loop; those of the other semirings need ``backend="reference"``.
+    ``bias``, ``token_bias`` and ``initial_state``, in every mode of torch (``torch.func``, forward mode, twice); second
+    derivatives of the other semirings need ``backend="reference"``.
     """
-    # Inside a compiled graph `auto` chooses only among traceable backends.
-    traceable = semiring == "real" and (backend not in BACKENDS or BACKENDS[backend].traceable)
-    run = _hidden_from_compilers() if torch.compiler.is_compiling() and not traceable else _run
+    # Inside a compiled graph `auto` chooses only among traceable backends; their operation has no tangent.
+    traceable = semiring == "real" and (backend not in BACKENDS or BACKENDS[backend].traceable) and not differentiated()
+    # A compiler that gives up on a transformed function still looks into the functions that it calls.
+    compiler = torch.compiler.is_compiling() or "torch._dynamo" in sys.modules
+    run = _hidden_from_compilers() if compiler and not traceable else _run
     values = transitions, tokens, bias, token_bias, initial_state, mask, lengths, cu_seqlens, layout
     states, final = run(values, semiring, backend, return_final)
     return states if final is None else (states, final)

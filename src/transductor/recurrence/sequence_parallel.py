@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from transductor.checks import one_of, readable
+from transductor.checks import one_of, readable, transformed
 from transductor.kernels.precise import full_precision
 from transductor.recurrence.arguments import Arguments
 from transductor.recurrence.backends import BACKENDS, solved
@@ -81,6 +81,11 @@ def sequence_parallel_scan(
     one_of("backend", backend, ["auto", *BACKENDS])
     arguments = Arguments(transitions, tokens, bias, token_bias, initial_state, mask, lengths, cu_seqlens, layout)
     arguments.check_types()
+    if transformed(transitions, bias, token_bias, initial_state):
+        raise NotImplementedError(
+            "sequence_parallel_scan is differentiated by backward() alone: for torch.func and forward mode, scan the "
+            "complete sequence in one process"
+        )
     if lengths is not None and (mask is not None or cu_seqlens is not None):
         raise ValueError("give at most one of mask, lengths and cu_seqlens")
     shards = None if layout is None else layout.shards

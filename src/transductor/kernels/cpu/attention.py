@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from transductor.checks import transformed
+
 # Measured beside torch's attention: beyond these sizes it is as fast.
 _WIDEST_HEAD: Final = 8
 _LONGEST: Final = 256
@@ -45,7 +47,7 @@ def _narrow(queries: Tensor, keys: Tensor, widest: int) -> bool:
         and queries.shape[-1] <= widest
         and keys.shape[-2] <= _LONGEST
         and queries.numel() > 0
-        and not torch._C._functorch.is_functorch_wrapped_tensor(queries)
+        and not transformed(queries, keys)
     )
 
 
