@@ -110,3 +110,31 @@ def test_two_configurations_cannot_share_a_name():
         configuration(dataclass(frozen=True)(type("Inner", (), {})))
     with pytest.raises(TypeError, match="must be a dataclass"):
         configuration(type("Plain", (), {}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, "1" * 5_000, "[]", "5", '{"name": 1}', '{"name": "a", "name": "b"}', '{"measurements": NaN}']
+    + [
+        json.dumps({"name": "a", "settings": {}, "measurements": {}, "environment": {}} | change)
+        for change in ({"name": 3}, {"settings": []}, {"environment": None}, {"more": 1})
+    ],
+    ids=lambda text: text[:20],
+)
+def test_what_is_no_record_is_refused_with_one_kind_of_error(tmp_path, text):
+    file = tmp_path / "record.json"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=r"record\.json is not a record"):
+        read_record(file)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "1" * 5_000, '{"kind": []}', '{"kind": {"a": 1}}', '{"kind": NaN}'])
+def test_what_is_no_configuration_is_refused_with_one_kind_of_error(text):
+    with pytest.raises(ConfigurationError):
+        from_json(text)
+
+
+def test_a_deep_configuration_is_refused():
+    depth = 600
+    with pytest.raises(ConfigurationError, match="deeply"):
+        from_json('{"a":' * depth + "1" + "}" * depth)

@@ -12,6 +12,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar, cast
 
+from transductor.json_reading import JSONError, parsed_json
+
 _T = TypeVar("_T")
 
 # Metadata of a field that a configuration gained later: it is written only where it differs from its default, so that
@@ -62,8 +64,8 @@ def from_plain(value: Any) -> Any:
     if "kind" not in value:
         return items
     kind = value["kind"]
-    if kind not in _KINDS:
-        raise ConfigurationError(f"kind must be one of {', '.join(sorted(_KINDS))}; got {kind!r}")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ConfigurationError(f"kind must be one of {', '.join(sorted(_KINDS))}; got {str(kind)[:80]!r}")
     cls = _KINDS[kind]
     fields = {f.name: f for f in dataclasses.fields(cast(Any, cls))}
     unknown = sorted(set(items) - set(fields))
@@ -90,7 +92,8 @@ def to_json(value: Any) -> str:
 def from_json(text: str) -> Any:
     """Read the configuration that :func:`to_json` wrote."""
     try:
-        plain = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigurationError(f"not JSON: {error}") from error
-    return from_plain(plain)
+        return from_plain(parsed_json(text))
+    except JSONError as error:
+        raise ConfigurationError(str(error)) from error
+    except RecursionError:
+        raise ConfigurationError("the configuration is nested too deeply") from None

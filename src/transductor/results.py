@@ -17,6 +17,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from transductor.json_reading import JSONError, read_json
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -67,10 +69,15 @@ def _json(value: Any, indent: str = "") -> str:
 def read_record(path: str | Path) -> Record:
     """Read what :meth:`Record.write` wrote; an error names a damaged file."""
     try:
-        plain = json.loads(Path(path).read_text())
-        return Record(plain["name"], plain["settings"], plain["measurements"], plain["environment"])
-    except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a record: {error!r}") from error
+        plain = read_json(path)
+    except JSONError as error:
+        raise ValueError(f"{path} is not a record: {error}") from error
+    parts = "settings", "measurements", "environment"
+    if not isinstance(plain, dict) or plain.keys() != {"name", *parts} or not isinstance(plain["name"], str):
+        raise ValueError(f"{path} is not a record: it must hold a name, {', '.join(parts)}, and nothing else")
+    if not all(isinstance(plain[part], dict) for part in parts):
+        raise ValueError(f"{path} is not a record: {', '.join(parts)} must be objects")
+    return Record(plain["name"], *(plain[part] for part in parts))
 
 
 def environment() -> dict[str, Any]:

@@ -65,6 +65,10 @@ class TestStorage:
         with pytest.raises(CheckpointError, match="truncated or altered"):
             load_sidecar(model, tmp_path)
         weights.write_bytes(whole)
+        manifest.write_text(json.dumps(described | {"layers": [0]}))
+        with pytest.raises(CheckpointError, match="its seal is not"):
+            load_sidecar(model, tmp_path)
+        del described["seal"]
         for change, message in (
             ({"layers": [0]}, "does not fit"),
             ({"layers": [0, 7]}, "does not describe"),

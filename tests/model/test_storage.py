@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import json
 import os
 import signal
 import subprocess
+import threading
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import safetensors.torch
 import torch
 
 from tests.forks import environment, python
 from tests.laws.test_models import V, backbone, tokens_head
 from transductor.heads import RationalHead, UniversalHead
 from transductor.model import CheckpointError, RationalTransductor, load, save
+from transductor.model.bundle import UnsealedCheckpointWarning
+from transductor.model.storage import _BUNDLE
 from transductor.transitions import ChartedFamily
 
 
@@ -30,6 +37,7 @@ def weights_of(folder):
 
 def edited(folder, **fields):
     manifest = json.loads((folder / "config.json").read_text())
+    del manifest["seal"]  # a forger makes a new one; what is tested is what is noticed besides
     manifest.update(fields)
     (folder / "config.json").write_text(json.dumps({k: v for k, v in manifest.items() if v is not ...}))
 
@@ -46,9 +54,9 @@ def flip_a_byte(folder):
 
 
 def other_family(folder):
-    manifest = json.loads((folder / "config.json").read_text())
-    manifest["config"]["head"]["transitions"]["family"] = "celery"
-    (folder / "config.json").write_text(json.dumps(manifest))
+    config = plain(folder)
+    config["head"]["transitions"]["family"] = "celery"
+    edited(folder, config=config)
 
 
 def plain(folder):
@@ -62,9 +70,9 @@ def universal_over_cayley(folder):
 
 
 def other_width(folder):
-    manifest = json.loads((folder / "config.json").read_text())
-    manifest["config"]["backbone"]["width"] = 32
-    (folder / "config.json").write_text(json.dumps(manifest))
+    config = plain(folder)
+    config["backbone"]["width"] = 32
+    edited(folder, config=config)
 
 
 @pytest.mark.parametrize(
@@ -87,12 +95,120 @@ def other_width(folder):
         (lambda folder: edited(folder, config={**plain(folder), "backbone": None}), "does not describe a model"),
         (universal_over_cayley, "universal head is a direct sum"),
         (other_width, "does not fit its config.json"),
+        (lambda folder: edited(folder, version=True), "has version True"),
+        (lambda folder: edited(folder, weights="a\0b"), "name of a file beside it"),
+        (lambda folder: edited(folder, config={"kind": []}), "kind must be one of"),
+        (lambda folder: edited(folder, frozen=5), "frozen must be a list of names of parameters"),
+        (lambda folder: edited(folder, frozen="weight"), "frozen must be a list of names of parameters"),
+        (lambda folder: edited(folder, frozen=["weight"]), "frozen must be a list of names of parameters"),
+        (lambda folder: (folder / "config.json").write_text("[" * 100_000), "nested too deeply"),
+        (lambda folder: (folder / "config.json").write_text("1" * 5_000), "is not JSON"),
+        (lambda folder: (folder / "config.json").write_text('{"a": 1, "a": 2}'), "twice"),
     ],
 )
 def test_damage_is_refused_with_its_reason(checkpoint, damage, words):
     damage(checkpoint)
     with pytest.raises(CheckpointError, match=words):
         load(checkpoint)
+
+
+def altered(value):
+    """Every configuration in which one number, text or truth of this one is another."""
+    match value:
+        case dict() | list():
+            for key, part in list(value.items() if isinstance(value, dict) else enumerate(value)):
+                for other in altered(part):
+                    copied = copy.copy(value)
+                    copied[key] = other
+                    yield copied
+        case bool():
+            yield not value
+        case int() | float():
+            yield value + 1
+        case str():
+            yield value + "x"
+
+
+def test_nothing_of_the_manifest_can_be_altered(checkpoint):
+    """Also what leaves a model that can be built: another window, another temperature."""
+    manifest = json.loads((checkpoint / "config.json").read_text())
+    others = list(altered(manifest))
+    assert len(others) > 20
+    for other in others:
+        (checkpoint / "config.json").write_text(json.dumps(other))
+        with pytest.raises(CheckpointError):
+            load(checkpoint)
+
+
+def test_a_checkpoint_without_a_seal_says_so(checkpoint):
+    edited(checkpoint)
+    with pytest.warns(UnsealedCheckpointWarning, match="config.json is not sealed"):
+        model = load(checkpoint)
+    save(model, checkpoint)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load(checkpoint)
+
+
+@pytest.mark.parametrize(("field", "size"), [("width", 200_000), ("layers", 1_000_000), ("feedforward", 10**9)])
+def test_a_small_file_does_not_ask_for_much(checkpoint, field, size):
+    """The sizes are compared with the weights before anything is made of them."""
+    config = plain(checkpoint)
+    config["backbone"][field] = size
+    edited(checkpoint, config=config)
+    began = time.perf_counter()
+    with pytest.raises(CheckpointError):
+        load(checkpoint)
+    assert time.perf_counter() - began < 5
+
+
+def test_weights_that_are_no_numbers_are_refused_unless_asked_for(checkpoint):
+    file = weights_of(checkpoint)
+    tensors = safetensors.torch.load_file(file)
+    tensors["backbone.readout.bias"][0] = float("nan")
+    safetensors.torch.save_file(tensors, file)
+    edited(checkpoint, sha256=hashlib.sha256(file.read_bytes()).hexdigest())
+    with pytest.raises(CheckpointError, match=r"backbone\.readout\.bias has NaN or infinity"):
+        load(checkpoint)
+    assert load(checkpoint, finite=False).backbone.readout.bias.isnan().any()
+
+
+def test_saving_removes_only_what_saving_wrote(checkpoint):
+    precious = checkpoint / "precious.txt"
+    precious.write_text("precious")
+    edited(checkpoint, weights="precious.txt")
+    save(RationalTransductor(tokens_head(), backbone()), checkpoint)
+    assert precious.read_text() == "precious"
+    load(checkpoint)
+
+
+@pytest.mark.parametrize("name", ["config.json", "weights"])
+def test_a_pipe_is_not_waited_for(checkpoint, name):
+    file = weights_of(checkpoint) if name == "weights" else checkpoint / name
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(CheckpointError, match="not a regular file"):
+        load(checkpoint)
+
+
+def test_reading_beside_a_process_that_saves(checkpoint):
+    """A reader sees the old model or the new one, though the weights of the old one are removed."""
+    models = [load(checkpoint), RationalTransductor(tokens_head(), backbone())]
+    stop = threading.Event()
+
+    def saving():
+        while not stop.is_set():
+            for model in models:
+                save(model, checkpoint)
+
+    writer = threading.Thread(target=saving)
+    writer.start()
+    try:
+        for _ in range(100):
+            _BUNDLE.read(checkpoint)
+    finally:
+        stop.set()
+        writer.join()
 
 
 def test_a_missing_folder_is_refused(tmp_path):

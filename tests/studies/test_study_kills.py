@@ -303,12 +303,15 @@ def test_wherever_the_disk_fills_up(tmp_path, monkeypatch, half_done, expected, 
     assert resumed == [None, None, 5, 5, 10, 10, 12, 12, 12, None][number - 1]
 
 
-def test_a_certificate_without_room_is_said(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("number", "file"), [(6, "hardened/single/counted/seed0"), (8, "certificates/single/counted/seed0.json.gz")]
+)
+def test_a_hardened_model_or_certificate_without_room_is_said(tmp_path, monkeypatch, number, file):
     study = Study("single", "Does it run?", (COUNTED,), (0,))
     monkeypatch.setattr(running, "_CHECKPOINT_EVERY", 1000)
     with monkeypatch.context() as patch:
-        full_from(patch, 2 + 2 + 1 + 1)
-        with pytest.raises(OSError, match=r"certificates/single/counted/seed0.json cannot be written"):
+        full_from(patch, number)
+        with pytest.raises(OSError, match=f"{file} cannot be written"):
             reproduce([study], tmp_path)
     assert reproduce([study], tmp_path) == 1
     assert measured(tmp_path, study, COUNTED, 0)["hardening"]["certificate"]["verdict"] == "proved"

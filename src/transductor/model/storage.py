@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -99,8 +99,13 @@ def _check_rebuildable(config: Any) -> None:
             _check_rebuildable(value)
 
 
-def load(path: str | Path, *, device: str | torch.device = "cpu") -> Any:
+def load(path: str | Path, *, device: str | torch.device = "cpu", finite: bool = True) -> Any:
     """Read what :func:`save` wrote: the model or head, in the precision it was saved in, in eval mode.
+
+    Args:
+        path: The folder.
+        device: Where the model is put.
+        finite: Refuse weights that are NaN or infinite; False to look at a model that was damaged.
 
     Raises:
         CheckpointError: If anything is missing, truncated, altered, or of another kind; no partial model is
@@ -108,10 +113,25 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Any:
     """
     folder = Path(path)
     manifest, tensors = _BUNDLE.read(folder)
+    file, frozen = folder / "config.json", manifest["frozen"]
+    broken = [name for name, value in tensors.items() if value.is_floating_point() and not value.isfinite().all()]
+    if finite and broken:
+        raise CheckpointError(
+            f"{folder / manifest['weights']}: {broken[0]} has NaN or infinity (finite=False loads it)"
+        )
     try:
-        model = build(from_plain(manifest["config"]))
+        config = from_plain(manifest["config"])
+        numbers = sum(value.numel() for value in tensors.values())
+        _check_sizes(manifest["config"], {"layers": len(tensors), "state_dim": numbers})
+        with torch.device("meta"):  # which takes no memory: what the file holds is compared before anything is made
+            empty = build(config)
     except Exception as error:  # an altered configuration may break anything; the fault is in the file
-        raise CheckpointError(f"{folder / 'config.json'} does not describe a model: {error}") from error
+        raise CheckpointError(f"{file} does not describe a model: {error}") from error
+    _check_shapes(empty, tensors, folder / manifest["weights"])
+    parameters = dict(empty.named_parameters())
+    if not isinstance(frozen, list) or not all(isinstance(name, str) and name in parameters for name in frozen):
+        raise CheckpointError(f"{file}: frozen must be a list of names of parameters")
+    model = build(config)
     try:
         # assign: every tensor keeps the precision it was saved in.
         model.load_state_dict(tensors, assign=True)
@@ -119,5 +139,27 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Any:
         weights = folder / manifest["weights"]
         raise CheckpointError(f"{weights} does not fit its config.json: {error}") from error
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name not in manifest["frozen"])
+        parameter.requires_grad_(name not in frozen)
     return model.to(device).eval()
+
+
+def _check_sizes(config: Any, most: Mapping[str, int]) -> None:
+    """Refuse more layers than there are tensors, and states larger than all of them: each layer and head has some."""
+    if isinstance(config, dict):
+        for name, limit in most.items():
+            if isinstance(config.get(name), int) and config[name] > limit:
+                raise ValueError(f"{name} is {config[name]}, and the weights have room for {limit}")
+        config = list(config.values())
+    if isinstance(config, list):
+        for value in config:
+            _check_sizes(value, most)
+
+
+def _check_shapes(empty: Saveable, tensors: Mapping[str, torch.Tensor], weights: Path) -> None:
+    expected = {name: tuple(value.shape) for name, value in empty.state_dict().items()}
+    for name in sorted(expected.keys() | tensors.keys()):
+        theirs = tuple(tensors[name].shape) if name in tensors else "nothing"
+        if theirs != expected.get(name, "nothing"):
+            raise CheckpointError(
+                f"{weights} does not fit its config.json: {name} must be {expected.get(name, 'left out')}; got {theirs}"
+            )

@@ -6,6 +6,8 @@ import copy
 import math
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,6 +52,15 @@ def hardened_column(
     return column
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Name the file in errors of writing: a full disk does not say which file has no room."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"{path} cannot be written: {error.strerror or error}; what was there is intact") from error
+
+
 def _refused(reason: str) -> dict[str, Any]:
     return {"hardening": {"refused": reason}, "hardened": None}
 
@@ -62,7 +73,8 @@ def _of_classes(model: SequenceModel[Any], arm: Arm, seed: int, folder: Path, ce
         hardened = harden(copy.deepcopy(model).cpu(), words=words)  # type: ignore[type-var]  # one class or the other
     except NoMachineNearby as error:
         return _refused(str(error))
-    save(hardened.model, folder)
+    with writing(folder):
+        save(hardened.model, folder)
     extraction, truth = hardened.extraction, arm.task.automaton()
     hardening = {
         "refused": None,
@@ -93,7 +105,8 @@ def _certified(model: Path, arm: Arm, words: Tensor, path: Path) -> dict[str, An
     began = time.perf_counter()
     try:
         certificate = certify(load(model), against=truth, domain=_domain(words, arm.task.vocab_size))
-        certificate.write(path)
+        with writing(path):
+            certificate.write(path)
     except ValueError as error:  # the numbers are too large for a bound
         return {"verdict": f"none: {error}", "about": None, "word_length": None, "margin": None, "bytes": 0}
     return {

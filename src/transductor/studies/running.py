@@ -8,8 +8,7 @@ import math
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -19,7 +18,7 @@ import torch
 from transductor.configuration import to_plain
 from transductor.model import CheckpointError, SequenceModel, build, load, save
 from transductor.results import Record, environment, read_record
-from transductor.studies.hardened_column import hardened_column, write_portrait
+from transductor.studies.hardened_column import hardened_column, write_portrait, writing
 from transductor.studies.judging import judge_arm
 from transductor.studies.study import Arm, Study
 from transductor.training import (
@@ -195,7 +194,7 @@ def _finished(
             measured["training"]["failure"] = str(error)
             return model, measured
         path = run.path(model_path)
-        with _writing(path):
+        with writing(path):
             _history_path(path).unlink(missing_ok=True)  # from here on it describes another model
             try:
                 save(model, path)
@@ -231,15 +230,6 @@ def _overflowed(model: SequenceModel[Any]) -> bool:
         all(bool(weight.isfinite().all()) for weight in model.parameters())
         and all(bool(family.table().isfinite().all()) for family in families)
     )
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Name the file in errors of writing: a full disk does not say which file has no room."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(f"{path} cannot be written: {error.strerror or error}; what was there is intact") from error
 
 
 def _history_path(model: Path) -> Path:
@@ -297,17 +287,16 @@ def _judged(run: _Run, model: SequenceModel[Any], measured: dict[str, Any]) -> P
         measurements["learned"] = judge_arm(model, arm, seed)
         if arm.harden:
             hardened, certificate = run.path(hardened_path), run.path(certificate_path)
-            with _writing(hardened.parent):
-                measurements |= hardened_column(model, arm, seed, folder=hardened, certificate=certificate)
+            measurements |= hardened_column(model, arm, seed, folder=hardened, certificate=certificate)
             portrait = portrait_path(folder, study.name, arm.name)
             if seed == study.seeds[0] and arm.task.output_kind == "class":
-                with _writing(portrait):
+                with writing(portrait):
                     write_portrait(model, arm, seed, portrait)
     measurements["judging_seconds"] = round(time.perf_counter() - began, 2)
     machine = {**environment(), "device": _device_name(device)}
     path = run.path(record_path)
     record = Record(f"{study.name}/{arm.name}", run_settings(study, arm, seed), measurements, machine)
-    with _writing(path):
+    with writing(path):
         return record.write(path)
 
 

@@ -35,23 +35,23 @@ class BlockSparseTransitions(CappedFamily):
 
     def register_structure(self) -> None:
         """Register where entries may be, as a pattern and row by row."""
-        allowed = self.pattern()
-        self.register_buffer("allowed", allowed, persistent=False)
-        self.register_buffer("places", allowed.flatten().nonzero().squeeze(-1), persistent=False)
+        allowed, device = self.pattern(), torch.empty(0).device  # a pattern of "meta" tensors would not be known
+        self.register_buffer("allowed", allowed.to(device), persistent=False)
+        self.register_buffer("places", allowed.flatten().nonzero().squeeze(-1).to(device), persistent=False)
         # Per row, the columns it reads, padded with repeats that are masked away.
         width = int(allowed.sum(-1).max())
         columns = torch.argsort(allowed.long(), dim=-1, descending=True, stable=True)[:, :width]
-        self.register_buffer("columns", columns, persistent=False)
-        self.register_buffer("read", allowed.gather(-1, columns), persistent=False)
+        self.register_buffer("columns", columns.to(device), persistent=False)
+        self.register_buffer("read", allowed.gather(-1, columns).to(device), persistent=False)
 
     def pattern(self) -> Tensor:
-        """Return ``(D, D)``, true where entries may be."""
-        block = torch.arange(self.state_dim) // self.block_size
+        """Return ``(D, D)``, true where entries may be, on the CPU."""
+        block = torch.arange(self.state_dim, device="cpu") // self.block_size
         return (block[:, None] - block).abs() <= self.bandwidth
 
     def origin(self) -> Tensor:
         """Start at the identity."""
-        return torch.eye(self.state_dim)[self.pattern()]
+        return torch.eye(self.state_dim, device="cpu")[self.pattern()].to(torch.empty(0).device)
 
     def default_scale(self) -> float:
         """Scale the noise by the number of entries in a row."""
