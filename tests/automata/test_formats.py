@@ -18,10 +18,12 @@ from tests.automata.samples import (
     random_machine,
     there_and_back,
 )
-from transductor.automata import formats
-from transductor.automata.finite_automata import DFA, NFA
-from transductor.automata.formats import AutomatonFormatError, jflap, limits, native, openfst
+from transductor.automata import formats, from_dfa, regex
+from transductor.automata.finite_algebra import minimised
+from transductor.automata.finite_automata import DFA, NFA, determinised
+from transductor.automata.formats import AutomatonFormatError, jflap, limits, native, openfst, read, read_dfa, write
 from transductor.automata.formats.graph import as_weighted, with_one_start
+from transductor.automata.library import LIBRARY
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import WEIGHTS
 
@@ -201,3 +203,48 @@ def test_many_damaged_files(name):
     read, refused = survive(name, 10_000)
     print(f"{name}: {read} read, {refused} refused")
     assert read + refused == 10_000
+
+
+class TestMachinesWithoutWeights:
+    """``read_dfa``: one call, and no matrices."""
+
+    def test_a_sparse_machine_of_612_states_and_64_letters(self, tmp_path):
+        edges = [(state, letter, (state * 7 + letter) % 612) for state in range(612) for letter in (1, 1 + state % 64)]
+        path = tmp_path / "sparse.att"
+        path.write_text("".join(f"{source}\t{to}\t{letter}\n" for source, letter, to in edges) + "5\n")
+        weighted = read(path, weights="boolean", labels="numbers")
+        assert (weighted.dim, len(weighted.alphabet)) == (612, 64)
+        assert read(path, labels="numbers").weights.name == "min_plus"
+        dfa = read_dfa(path, labels="numbers")
+        nfa = NFA(tuple(range(1, 65)), 612, frozenset(edges), frozenset({0}), frozenset({5}))
+        assert dfa == determinised(nfa)
+        assert dfa.states == minimised(dfa).states
+
+    def test_it_reads_what_openfst_prints_and_writes(self, tmp_path):
+        path = tmp_path / "a.att"
+        path.write_text("0 1 a a\n1 0 <eps> <eps>\n1 2 b b\n2\n")
+        assert read_dfa(path) == regex("a+b", "ab")
+        path.write_text("0 1 a a 0\n1 1 b b Infinity\n1 0\n")
+        assert read_dfa(path) == regex("a", "ab")
+        write(read(path), tmp_path / "m.fst")
+        assert read_dfa(tmp_path / "m.fst") == regex("a", "ab")
+        for suffix in ("json", "jff"):
+            write(from_dfa(regex("(ab)*")), tmp_path / f"m.{suffix}")
+            assert read_dfa(tmp_path / f"m.{suffix}") == regex("(ab)*")
+
+    def test_weights_are_refused_by_name(self, tmp_path):
+        path = tmp_path / "a.att"
+        path.write_text("0 1 a a 2.5\n1\n")
+        with pytest.raises(AutomatonFormatError, match=r"the weight 2\.5 is neither one nor zero of 'min_plus'"):
+            read_dfa(path)
+        write(LIBRARY["base_value"](2).automaton, tmp_path / "m.json")
+        with pytest.raises(AutomatonFormatError, match="'rational' weights: use read"):
+            read_dfa(tmp_path / "m.json")
+
+    def test_a_language_with_too_many_states_is_refused(self, tmp_path):
+        path = tmp_path / "a.att"
+        chain = "".join(f"{n} {n + 1} {letter} {letter}\n" for n in range(1, 9) for letter in "ab")
+        path.write_text(f"0 0 a a\n0 0 b b\n0 1 a a\n{chain}9\n")
+        assert read_dfa(path).states == 512
+        with pytest.raises(AutomatonFormatError, match="more than limit = 100"):
+            read_dfa(path, limit=100)

@@ -353,3 +353,12 @@ def test_group_members_are_exactly_its_elements():
 def test_generators_must_be_permutations():
     with pytest.raises(ValueError, match=r"generators must be permutations of the points 0 … 2; got \(0, 0, 1\)"):
         PermutationGroup(3, ((0, 0, 1),))
+
+
+def test_a_certificate_that_failed_is_false():
+    table = np.array([[1, 0], [0, 2], [2, 2]])
+    cascade = decomposed(table)
+    assert verify(cascade, table)
+    certificate = verify(cascade, np.roll(table, 1, axis=0))
+    assert not certificate.holds
+    assert not certificate

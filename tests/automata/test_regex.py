@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import string
 from itertools import islice
 
 import numpy as np
@@ -185,7 +186,7 @@ def test_refusals_say_what_and_where(pattern: str) -> None:
         ("(" * 5000 + ")" * 5000, "nested so deeply"),
         ("a{30000}", "at most 20000 positions"),
         ("(a{300}){300}", "at most 20000 positions"),
-        ("[ab]*a[ab]{20}", "at most 50000 deterministic states"),
+        ("[ab]*a[ab]{20}", "at most limit = 50000 deterministic states"),
         (r"[\0-\U0010ffff]", "alphabet must be given where a range spans"),
     ],
 )
@@ -210,9 +211,8 @@ def test_bad_arguments() -> None:
         ("", ""),
         ("cab", "abc"),
         ("[a-d]", "abcd"),
-        ("a.", "#a"),
-        ("[^a]", "#a"),
-        ("#.", "#~"),
+        ("a.", "".join(sorted(string.printable))),
+        ("[^ä]", "".join(sorted(string.printable)) + "ä"),
         (r"\d", "0123456789"),
         ("(?i)ab", "ABab"),
         ("(?i:1)b", "1Bb"),
@@ -220,6 +220,25 @@ def test_bad_arguments() -> None:
 )
 def test_default_alphabet(pattern: str, alphabet: str) -> None:
     assert "".join(map(str, regex(pattern).alphabet)) == alphabet
+
+
+def test_a_dot_without_an_alphabet_reads_printable_characters() -> None:
+    dfa = regex("a.*")
+    assert dfa("a")
+    assert dfa("abc, d!")
+    assert not dfa("ba")
+    assert not dfa("a\n")
+    assert dfa & regex(".*b") == regex("a.*b")  # the letters are the same
+    assert regex("[^a]") <= regex(".|\n")
+
+
+def test_the_limit_of_states_is_the_callers() -> None:
+    pattern = "(a|b)*a(a|b){9}"
+    assert regex(pattern, limit=1024).states == 1024
+    with pytest.raises(ValueError, match="at most limit = 1000 deterministic states"):
+        regex(pattern, limit=1000)
+    with pytest.raises(ValueError, match="limit must be at least 1; got 0"):
+        regex("a", limit=0)
 
 
 def test_given_alphabet_keeps_its_order_and_bounds_the_words() -> None:

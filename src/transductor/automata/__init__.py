@@ -23,7 +23,7 @@ from transductor.automata.algebra import (
 from transductor.automata.boolean import as_dfa, from_dfa
 from transductor.automata.drawing import draw, svg
 from transductor.automata.finite_automata import DFA, NFA
-from transductor.automata.formats import AutomatonFormatError, read, write
+from transductor.automata.formats import AutomatonFormatError, read, read_dfa, write
 from transductor.automata.induction.learning import MachineFromLabels, learned_from_labels
 from transductor.automata.labelled_series import labels_of_series, series_of_labels
 from transductor.automata.library import machine
@@ -90,6 +90,7 @@ __all__ = [
     "power",
     "rank",
     "read",
+    "read_dfa",
     "reduced",
     "regex",
     "renamed",

@@ -11,7 +11,6 @@ import re
 import string
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 from transductor.automata.finite_algebra import inverse_image, minimised
@@ -23,7 +22,7 @@ _compiler: Any = importlib.import_module("re._compiler")
 _constants: Any = importlib.import_module("re._constants")
 
 POSITION_LIMIT = 20_000  # states before determinisation: repeats write their body out
-STATE_LIMIT = 50_000  # states after it
+STATE_LIMIT = 50_000  # states after it, unless the caller says how many
 DEFAULT_ALPHABET_LIMIT = 1 << 16
 
 # What a category stands for when the alphabet is not given.
@@ -44,7 +43,7 @@ class RegexNotRegular(ValueError):
     """The pattern uses a construct that is outside regular expressions proper, and is refused."""
 
 
-def regex(pattern: str, alphabet: Sequence[str] | None = None, flags: int = 0) -> DFA:
+def regex(pattern: str, alphabet: Sequence[str] | None = None, flags: int = 0, *, limit: int = STATE_LIMIT) -> DFA:
     r"""Return the minimal automaton of the words over ``alphabet`` that ``re.fullmatch(pattern, word, flags)`` matches.
 
     All of Python's syntax is understood except look-around, back-references, conditionals, ``\b``, ``\B``, atomic
@@ -52,8 +51,11 @@ def regex(pattern: str, alphabet: Sequence[str] | None = None, flags: int = 0) -
 
     Without ``alphabet`` it is, sorted: the characters that the pattern writes or spans by a range; for ``\d \w \s``
     the ASCII characters of that category; both cases where IGNORECASE is set; and, if there is a dot or a negated
-    class, one character more, which stands for all others.
+    class, also the 100 printable characters of ASCII (``string.printable``): a dot then means any of these but the
+    newline.  ``limit`` bounds the deterministic states before minimisation.
     """
+    if limit < 1:
+        raise ValueError(f"limit must be at least 1; got {limit}")
     if not isinstance(pattern, str):
         raise TypeError(f"pattern must be a str; got {type(pattern).__name__}")
     try:
@@ -70,9 +72,9 @@ def regex(pattern: str, alphabet: Sequence[str] | None = None, flags: int = 0) -
     class_of_symbol = _letter_classes(graph, symbols)
     nfa = _in_context(graph, end, class_of_symbol)
     try:
-        small = minimised(determinised(nfa, limit=STATE_LIMIT))
+        small = minimised(determinised(nfa, limit=limit))
     except ValueError as error:
-        raise ValueError(f"pattern must need at most {STATE_LIMIT} deterministic states; it needs more") from error
+        raise ValueError(f"pattern must need at most limit = {limit} deterministic states; it needs more") from error
     return inverse_image(small, symbols, class_of_symbol)
 
 
@@ -273,8 +275,7 @@ def _default_alphabet(tree: Any) -> tuple[str, ...]:
     if flags & re.IGNORECASE:
         letters |= {cased for symbol in letters for cased in (symbol.lower(), symbol.upper()) if len(cased) == 1}
     if more:
-        candidates = chain("#~@%&;", map(chr, range(0x2500, 0x110000)))
-        letters.add(next(symbol for symbol in candidates if symbol not in letters))
+        letters.update(string.printable)
     return tuple(sorted(letters))
 
 

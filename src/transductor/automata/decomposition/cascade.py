@@ -183,6 +183,9 @@ class CascadeCertificate:
         """Whether no fault was found."""
         return self.witness is None
 
+    def __bool__(self) -> bool:
+        return self.holds
+
     def __str__(self) -> str:
         if self.holds:
             return f"{self.claim}: holds ({self.checked} pairs checked)"

@@ -6,14 +6,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from transductor.automata.boolean import as_dfa
+from transductor.automata.finite_algebra import minimised
+from transductor.automata.finite_automata import DFA, determinised
 from transductor.automata.formats import att, dot, jflap, native, openfst
 from transductor.automata.formats.errors import AutomatonFormatError
+from transductor.automata.formats.graph import language_of_arcs
 from transductor.automata.formats.limits import read_bytes
 from transductor.automata.formats.symbols import read_symbols, write_symbols
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.results import write_atomically
 
-__all__ = ["FORMATS", "SUFFIXES", "AutomatonFormatError", "read", "read_symbols", "write", "write_symbols"]
+__all__ = ["FORMATS", "SUFFIXES", "AutomatonFormatError", "read", "read_dfa", "read_symbols", "write", "write_symbols"]
 
 FORMATS: Final[dict[str, ModuleType]] = {"att": att, "openfst": openfst, "dot": dot, "jflap": jflap, "native": native}
 """Each is a module with ``parse(data, source, **options)`` and ``render(automaton, **options)``."""
@@ -44,6 +48,33 @@ def read(path: str | Path, format: str | None = None, **options: Any) -> Weighte
     module = FORMATS[_format(path, format)]
     automaton: WeightedAutomaton = module.parse(read_bytes(path), str(path), **options)
     return automaton
+
+
+def read_dfa(path: str | Path, format: str | None = None, *, limit: int = 200_000, **options: Any) -> DFA:
+    """Return the language of a machine without weights in a file, as a minimal DFA.
+
+    AT&T text and OpenFst files are read arc by arc, so that the number of letters times states² does not matter.
+
+    Args:
+        path: The file.
+        format: As for :func:`read`.
+        limit: The most states of a deterministic automaton before it is minimised.
+        **options: As for :func:`read`; a weight must be the one or the zero of ``weights``.
+
+    Raises:
+        AutomatonFormatError: As for :func:`read`, and where a weight is neither zero nor one.
+    """
+    module = FORMATS[_format(path, format)]
+    if module not in (att, openfst):
+        automaton = read(path, format, **options)
+        if automaton.weights.name != "boolean":
+            raise AutomatonFormatError(str(path), None, f"it has {automaton.weights.name!r} weights: use read")
+        return as_dfa(automaton)
+    nfa = language_of_arcs(module.listed_arcs(read_bytes(path), str(path), **options))
+    try:
+        return minimised(determinised(nfa, limit=limit))
+    except ValueError as error:
+        raise AutomatonFormatError(str(path), None, str(error)) from None
 
 
 def write(automaton: object, path: str | Path, format: str | None = None, **options: Any) -> Path:

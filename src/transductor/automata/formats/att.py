@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from transductor.automata.formats.errors import AutomatonFormatError
-from transductor.automata.formats.graph import Arc, arcs_of, as_weighted, assembled, with_one_start
+from transductor.automata.formats.graph import Arc, ArcList, arcs_of, as_weighted, assembled, with_one_start
 from transductor.automata.formats.limits import MAX_ARCS, lines_of, parsed_weight, text_of, written_weight
 from transductor.automata.formats.symbols import (
     EPSILON,
@@ -68,6 +68,27 @@ def parse(
         acceptor: Whether arcs have one label (True) or two (False); without it, the columns must tell.
         alphabet: The letters in this order; without it, those of the table, or those that arcs read.
     """
+    options: dict[str, Any] = {
+        "weights": weights,
+        "symbols": symbols,
+        "labels": labels,
+        "acceptor": acceptor,
+        "alphabet": alphabet,
+    }
+    return assembled(listed_arcs(data, source, **options))
+
+
+def listed_arcs(
+    data: bytes,
+    source: str = "<text>",
+    *,
+    weights: Any = "min_plus",
+    symbols: Any = None,
+    labels: Any = None,
+    acceptor: bool | None = None,
+    alphabet: Any = None,
+) -> ArcList:
+    """Return the arcs in AT&T text; arguments as for :func:`parse`."""
     ring, table = weights_named(weights), symbol_table(symbols)
     _check_labels(labels)
     rows = _rows(text_of(data, source), source)
@@ -100,7 +121,7 @@ def parse(
     start = {place[_state(rows[0], 0)]: ring.one}
     if alphabet is None and table is not None:
         alphabet = table.alphabet
-    return assembled(source, ring, len(names), arcs, start, final, alphabet=alphabet, names=names)
+    return ArcList(source, ring, len(names), arcs, start, final, alphabet, names)
 
 
 def render(

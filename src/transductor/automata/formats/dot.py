@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from transductor.automata.formats.errors import AutomatonFormatError
-from transductor.automata.formats.graph import as_weighted, assembled, edges_of
+from transductor.automata.formats.graph import ArcList, as_weighted, assembled, edges_of
 from transductor.automata.formats.labels import arc_label, weight_label
 from transductor.automata.formats.limits import check_size, lines_of, parsed_weight, text_of, written_weight
 from transductor.automata.formats.symbols import alphabet_from_json, alphabet_to_json, whole_number
@@ -220,4 +220,4 @@ def parse(data: bytes, source: str = "<text>") -> WeightedAutomaton:
     if missing is not None:
         raise graph.refused(number, f"state {missing} of {graph.states} has no line")
     ends = graph.initial, graph.final
-    return assembled(source, graph.weights, graph.states, graph.arcs, *ends, alphabet=graph.alphabet)
+    return assembled(ArcList(source, graph.weights, graph.states, graph.arcs, *ends, graph.alphabet))

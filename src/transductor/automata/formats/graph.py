@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,37 +20,71 @@ Arc: TypeAlias = tuple[int, Symbol | None, int, Any]
 """The state an arc comes from, its letter (None is ε), the state it goes to, and its weight."""
 
 
-def assembled(
-    source: str,
-    weights: Weights,
-    states: int,
-    arcs: Sequence[Arc],
-    initial: Mapping[int, Any],
-    final: Mapping[int, Any],
-    *,
-    alphabet: Sequence[Symbol] | None = None,
-    names: Sequence[object] | None = None,
-) -> WeightedAutomaton:
-    """Return the automaton with these arcs; parallel arcs are summed and ε arcs are removed exactly.
+@dataclass(frozen=True, eq=False)
+class ArcList:
+    """What a file lists: states by number, arcs, and the weights of starting and stopping.
 
     ``alphabet`` gives the order of the letters and adds letters that no arc reads; without it, those that arcs
     read are sorted.  ``names`` are the states as the file calls them, for messages.
     """
-    if len(arcs) > MAX_ARCS:
-        raise AutomatonFormatError(source, None, f"there are {len(arcs)} arcs; at most {MAX_ARCS} are read")
-    read = dict.fromkeys(letter for _, letter, _, _ in arcs if letter is not None)
-    letters = tuple(sorted(read, key=_by_kind) if alphabet is None else alphabet)
+
+    source: str
+    weights: Weights
+    states: int
+    arcs: Sequence[Arc]
+    initial: Mapping[int, Any]
+    final: Mapping[int, Any]
+    alphabet: Sequence[Symbol] | None = None
+    names: Sequence[object] | None = None
+
+    def letters(self) -> tuple[Symbol, ...]:
+        """Return the letters, and refuse more arcs than are read and letters that the alphabet lacks."""
+        if len(self.arcs) > MAX_ARCS:
+            reason = f"there are {len(self.arcs)} arcs; at most {MAX_ARCS} are read"
+            raise AutomatonFormatError(self.source, None, reason)
+        read = dict.fromkeys(letter for _, letter, _, _ in self.arcs if letter is not None)
+        letters = tuple(sorted(read, key=_by_kind) if self.alphabet is None else self.alphabet)
+        for letter in set(read) - set(letters):
+            reason = f"the letter {letter!r} is not in the alphabet that was given"
+            raise AutomatonFormatError(self.source, None, reason)
+        return letters
+
+
+def language_of_arcs(listed: ArcList) -> NFA:
+    """Return the automaton of the words that an unweighted list of arcs accepts; no matrix is made.
+
+    Arcs and ends of weight zero are left out; any other weight than one is refused.
+    """
+    zero, one, letters = listed.weights.zero, listed.weights.one, listed.letters()
+    for weight in (*(weight for *_, weight in listed.arcs), *listed.final.values()):
+        if weight not in (zero, one):
+            reason = (
+                f"the weight {weight} is neither one nor zero of {listed.weights.name!r}: read_dfa reads no weights"
+            )
+            raise AutomatonFormatError(listed.source, None, reason)
+    edges = frozenset((source, letter, to) for source, letter, to, weight in listed.arcs if weight == one)
+    starts, ends = (
+        frozenset(state for state, weight in entries.items() if weight == one)
+        for entries in (listed.initial, listed.final)
+    )
+    try:
+        return NFA(letters, listed.states, edges, starts, ends)
+    except ValueError as error:
+        raise AutomatonFormatError(listed.source, None, str(error)) from None
+
+
+def assembled(listed: ArcList) -> WeightedAutomaton:
+    """Return the automaton with these arcs; parallel arcs are summed and ε arcs are removed exactly."""
+    source, weights, states, names = listed.source, listed.weights, listed.states, listed.names
+    letters = listed.letters()
     index = {letter: number for number, letter in enumerate(letters)}
-    for letter in read:
-        if letter not in index:
-            raise AutomatonFormatError(source, None, f"the letter {letter!r} is not in the alphabet that was given")
     check_size(source, None, weights, states, len(letters))
     budget = Budget(MAX_STEPS)
     try:
-        start, table, epsilon = _summed(weights, states, index, arcs, initial, budget)
+        start, table, epsilon = _summed(weights, states, index, listed.arcs, listed.initial, budget)
         if epsilon:
             start, table = without_epsilon(weights, epsilon, start, table, budget)
-        return WeightedAutomaton(start, table, _vector(weights, states, final), letters, weights=weights)
+        return WeightedAutomaton(start, table, _vector(weights, states, listed.final), letters, weights=weights)
     except EpsilonCycleError as error:
         state = error.state if names is None else names[error.state]
         reason = str(error).replace(f"state {error.state}", f"state {state}")
@@ -151,4 +186,4 @@ def as_weighted(automaton: object) -> WeightedAutomaton:
         raise TypeError(f"automaton must be a WeightedAutomaton, a DFA or an NFA; got {type(automaton).__name__}")
     initial, final = dict.fromkeys(starts, True), dict.fromkeys(automaton.accepting, True)
     ring = weights_named("boolean")
-    return assembled("automaton", ring, automaton.states, arcs, initial, final, alphabet=automaton.alphabet)
+    return assembled(ArcList("automaton", ring, automaton.states, arcs, initial, final, automaton.alphabet))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from transductor.automata.formats.errors import AutomatonFormatError
-from transductor.automata.formats.graph import Arc, arcs_of, as_weighted, assembled, with_one_start
+from transductor.automata.formats.graph import Arc, ArcList, arcs_of, as_weighted, assembled, with_one_start
 from transductor.automata.formats.limits import text_of
 from transductor.automata.formats.safe_xml import Element, parsed_xml
 from transductor.automata.formats.symbols import whole_number
@@ -63,7 +63,7 @@ def parse(data: bytes, source: str = "<text>", *, alphabet: Sequence[Symbol] | N
     arcs = [_arc(element, places, source) for element in parts if element.tag == "transition"]
     ring = weights_named("boolean")
     final = dict.fromkeys(accepting, True)
-    return assembled(source, ring, len(places), arcs, {start: True}, final, alphabet=alphabet, names=list(places))
+    return assembled(ArcList(source, ring, len(places), arcs, {start: True}, final, alphabet, list(places)))
 
 
 def render(automaton: object) -> bytes:

@@ -14,8 +14,9 @@ from transductor.automata.weights import Weights
 
 MAX_BYTES: Final = 32 * 2**20
 MAX_ARCS: Final = 1_000_000
-MAX_ENTRIES: Final = 2**24
+MAX_ENTRIES: Final = 2**25
 """Letters times states squared: an automaton holds one dense matrix for each letter."""
+MAX_BOOLEAN_ENTRIES: Final = 2**27
 MAX_RATIONAL_ENTRIES: Final = 2**21
 MAX_WEIGHT_CHARACTERS: Final = 4300
 """Python itself writes and reads integers up to this many digits."""
@@ -58,11 +59,11 @@ def lines_of(text: str) -> Iterator[tuple[int, str]]:
 
 def check_size(source: str, line: int | None, weights: Weights, states: int, letters: int) -> None:
     """Refuse what would not fit: the matrices of an automaton are dense."""
-    bound = MAX_RATIONAL_ENTRIES if weights.name == "rational" else MAX_ENTRIES
+    bound = {"rational": MAX_RATIONAL_ENTRIES, "boolean": MAX_BOOLEAN_ENTRIES}.get(weights.name, MAX_ENTRIES)
     if max(letters, 1) * states**2 > bound:
         reason = (
             f"{states} states over {letters} letters do not fit: matrices are dense, and letters × states² may be at "
-            f"most {bound} for {weights.name!r} weights"
+            f"most {bound} for {weights.name!r} weights; read_dfa reads machines without weights of any size"
         )
         raise AutomatonFormatError(source, line, reason)
 

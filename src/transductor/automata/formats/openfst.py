@@ -14,8 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from transductor.automata.formats.errors import AutomatonFormatError
-from transductor.automata.formats.graph import Arc, arcs_of, as_weighted, assembled, with_one_start
-from transductor.automata.formats.limits import check_size
+from transductor.automata.formats.graph import Arc, ArcList, arcs_of, as_weighted, assembled, with_one_start
 from transductor.automata.formats.openfst_binary import VectorFst, decoded, encoded
 from transductor.automata.formats.symbols import EPSILON, MAX_ID, Symbols, encodable, symbol_table
 from transductor.automata.weighted import WeightedAutomaton
@@ -33,10 +32,16 @@ def parse(
 
     Letters are the names in ``symbols``, else those in the file's own table, else the label numbers themselves.
     """
+    return assembled(listed_arcs(data, source, symbols=symbols, alphabet=alphabet))
+
+
+def listed_arcs(
+    data: bytes, source: str = "<bytes>", *, symbols: Symbols | None = None, alphabet: Sequence[Symbol] | None = None
+) -> ArcList:
+    """Return the arcs in a binary file of the type ``vector``; arguments as for :func:`parse`."""
     fst, table = decoded(data, source), symbol_table(symbols)
     names = fst.symbols if table is None else table.names
     ring = weights_named(_WEIGHTS[fst.arc_type])
-    check_size(source, None, ring, len(fst.final), 1)
     sign = -1.0 if ring.name == "log" else 1.0
 
     def weight(number: float, state: int) -> float:
@@ -57,7 +62,7 @@ def parse(
     final = {state: weight(number, state) for state, number in enumerate(fst.final)}
     if alphabet is None and names is not None:
         alphabet = tuple(names[number] for number in sorted(names) if number != 0)
-    return assembled(source, ring, len(final), arcs, {fst.start: ring.one}, final, alphabet=alphabet)
+    return ArcList(source, ring, len(final), arcs, {fst.start: ring.one}, final, alphabet)
 
 
 def render(automaton: object, *, arc_type: str | None = None, symbols: Symbols | None = None) -> bytes:
