@@ -26,7 +26,13 @@ def data(tmp_path_factory):
     [(0, 10, 0.0, 0.27753), (10, 10, 0.72247, 1.0), (81, 263, 0.25530, 0.36621), (0, 0, 0.0, 1.0)],
 )
 def test_intervals_are_wilsons(right, count, low, high):
-    assert interval(right, count) == pytest.approx((low, high), abs=2e-5)
+    assert interval(right / max(1, count), count) == pytest.approx((low, high), abs=2e-5)
+
+
+def test_labels_of_one_sequence_count_as_one_for_the_interval():
+    wide, narrow = Measured(400, right=400, sequences=10).plain(), Measured(400, right=400).plain()
+    assert wide["low"] == pytest.approx(0.72247, abs=2e-5)
+    assert narrow["low"] > 0.98
 
 
 def test_longer_sequences_decide_then_the_trained_lengths_then_the_size(data):

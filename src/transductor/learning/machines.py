@@ -123,7 +123,7 @@ def right_labels(said: Sequence[Any], given: Sequence[Any]) -> Measured:
             if label != IGNORED:
                 count += 1
                 right += mine == label
-    return Measured(count, right)
+    return Measured(count, right, sequences=len(given))
 
 
 def contradicted(machine: MooreMachine, labelled: LabelledWords) -> list[tuple[tuple[int, ...], int, int]]:

@@ -54,11 +54,13 @@ class Measured:
         count: How many labels were judged.
         right: How many of them are right; 0 where labels are numbers.
         error: The root mean square error where labels are numbers, else 0.
+        sequences: How many sequences have these labels; as many as labels if not given.
     """
 
     count: int
     right: int = 0
     error: float = 0.0
+    sequences: int | None = None
 
     @property
     def share(self) -> float:
@@ -66,16 +68,21 @@ class Measured:
         return self.right / max(1, self.count)
 
     def plain(self) -> dict[str, Any]:
-        """Return the numbers as a record holds them, with the interval in which the share lies (Wilson, 95 %)."""
-        low, high = interval(self.right, self.count)
-        return {"count": self.count, "right": self.right, "low": low, "high": high, "error": self.error}
+        """Return the numbers as a record holds them, with the interval in which the share lies (Wilson, 95 %).
+
+        The labels of one sequence hang together, so the interval is as wide as if each sequence had one label.
+        """
+        sequences = self.count if self.sequences is None else self.sequences
+        low, high = interval(self.share, sequences)
+        numbers = {"count": self.count, "right": self.right, "sequences": sequences}
+        return {**numbers, "low": low, "high": high, "error": self.error}
 
 
-def interval(right: int, count: int) -> tuple[float, float]:
-    """Return Wilson's interval of a share: in 95 of 100 cases the true one lies inside."""
+def interval(share: float, count: int) -> tuple[float, float]:
+    """Return Wilson's interval of a share among ``count``: in 95 of 100 cases the true one lies inside."""
     if count == 0:
         return 0.0, 1.0
-    share, square = right / count, _NORMAL**2
+    square = _NORMAL**2
     middle = (share + square / (2 * count)) / (1 + square / count)
     half = _NORMAL / (1 + square / count) * math.sqrt(share * (1 - share) / count + square / (4 * count * count))
     return max(0.0, middle - half), min(1.0, middle + half)
@@ -85,11 +92,13 @@ def measured(model: SequenceModel[Any], data: DividedData) -> list[Measured]:
     """Measure a model on every band."""
     results = []
     for band in bands(data):
-        result = score(model, band.part.data, band.part.of_lengths(band.above, band.up_to))
+        examples = band.part.of_lengths(band.above, band.up_to)
+        result = score(model, band.part.data, examples)
         if band.part.data.real:
             results.append(Measured(result.count, error=math.sqrt(result.loss)))
         else:
-            results.append(Measured(result.count, right=round(result.positions * result.count)))
+            right = round(result.positions * result.count)
+            results.append(Measured(result.count, right=right, sequences=len(examples)))
     return results
 
 
@@ -99,7 +108,8 @@ def majority(data: DividedData) -> tuple[int, list[Measured]]:
     results = []
     for band in bands(data):
         labels = [row[row >= 0] for row in band.part.of_lengths(band.above, band.up_to).labels]
-        results.append(Measured(sum(map(len, labels)), right=sum(int((row == label).sum()) for row in labels)))
+        right = sum(int((row == label).sum()) for row in labels)
+        results.append(Measured(sum(map(len, labels)), right=right, sequences=len(labels)))
     return label, results
 
 
@@ -182,8 +192,9 @@ def _quality(outcome: Mapping[str, Any], data: DividedData) -> str:
     if data.source.real:
         return f"a root mean square error of {_error(beyond):.4g}"
     right, count = sum(int(each["right"]) for each in beyond), sum(int(each["count"]) for each in beyond)
-    low, _ = interval(right, count)
-    return f"{right / max(1, count):.1%} right (at least {low:.1%} with 95 % confidence)"
+    share = right / max(1, count)
+    low, _ = interval(share, sum(int(each["sequences"]) for each in beyond))
+    return f"{share:.1%} right (at least {low:.1%} with 95 % confidence)"
 
 
 def ranked(outcomes: Sequence[Mapping[str, Any]], data: DividedData) -> list[str]:
