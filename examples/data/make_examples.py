@@ -194,7 +194,7 @@ def write_editor(folder: Path, count: int, generator: random.Random) -> list[Pat
 EXAMPLES: Mapping[str, tuple[Callable[[Path, int, random.Random], list[Path]], int]] = {
     "doors": (write_doors, 1500),
     "vending": (write_vending, 500),
-    "tcp": (write_tcp, 800),
+    "tcp": (write_tcp, 1500),
     "editor": (write_editor, 1000),
 }
 

@@ -91,7 +91,7 @@ def test_fifty_letters_and_conflicting_labels(tmp_path):
     generator = random.Random(1)
     words = [f"w{number}" for number in range(50)]
     rows = []
-    for _ in range(400):
+    for _ in range(2000):
         tokens = generator.choices(words, k=generator.randint(1, 6))
         rows.append({"tokens": tokens, "label": "yes" if tokens[-1] in words[:25] else "no"})
     rows += [{"tokens": ["w0"], "label": "yes"}, {"tokens": ["w0"], "label": "no"}]

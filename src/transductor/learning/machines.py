@@ -22,6 +22,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -155,22 +156,22 @@ def learned(
     if on_progress is not None:
         on_progress(0.0, "compiling, the first time")
     _compile_the_search(tags=data.source.goal == "tagging")
-    return learned_from_labels(
-        shorter.words,
-        shorter.labels,
-        letters=letters,
-        classes=classes,
-        seconds=seconds,
-        seed=seed,
-        on_progress=on_progress,
-    )
+    search = partial(learned_from_labels, shorter.words, shorter.labels, letters=letters, classes=classes, seed=seed)
+    if data.source.goal == "tagging":
+        # Labels after every letter leave little to search for, unless some are wrong: the classical way is quicker.
+        result = search(method="edsm", seconds=seconds / 4, on_progress=on_progress)
+        if result.supported and not result.errors:
+            return result
+    return search(seconds=seconds, on_progress=on_progress)
 
 
 def _compile_the_search(*, tags: bool) -> None:
     """Run the search once on a few words, so that the time it takes to compile is not taken from the search."""
     words = [tuple(map(int, f"{number:b}")) for number in range(32)]
     counts = [[sum(word[: end + 1]) % 2 for end in range(len(word))] for word in words]
-    learned_from_labels(words, counts if tags else [count[-1] for count in counts], letters=2, classes=2)
+    for method in ("edsm", "description_length") if tags else ("description_length",):
+        labels = counts if tags else [count[-1] for count in counts]
+        learned_from_labels(words, labels, letters=2, classes=2, method=method)
 
 
 def from_labels(result: MachineFromLabels, data: DividedData) -> Candidate:
