@@ -9,9 +9,9 @@ import torch
 from tests.extraction.near_machines import clock, dense_readout, noisy_readout
 from transductor.automata import IGNORED, MooreMachine, TokenAlphabet, regex
 from transductor.extraction import NoMachineNearby, extract, extract_from_labels, harden
-from transductor.extraction.asking import answers_of, asked
+from transductor.extraction.asking import answers_of, asked, determined
 from transductor.extraction.observable_distance import observed
-from transductor.extraction.probing import Words, words_of_tokens
+from transductor.extraction.probing import LabelJudge, Words, words_of_tokens
 from transductor.extraction.questions import description_bits, hypotheses
 from transductor.extraction.truncation import truncated
 
@@ -138,6 +138,14 @@ def test_no_machine_has_more_states_than_the_words_support():
     assert extract(wrong).machine.states > 100
     extraction = extract(wrong, examples=words)
     assert (extraction.way, extraction.machine.states) == ("questions", 7)
+
+
+def test_states_that_explain_no_label_are_told_from_those_that_do():
+    machine = MooreMachine.from_dfa(regex("(ab)*", ["a", "b"]))
+    judge = LabelJudge(of_file(machine), words_of_tokens(sample(machine), ALPHABET), ALPHABET)
+    assert determined(machine, judge) == 1.0
+    one_state = MooreMachine(np.zeros((1, 2), dtype=int), np.zeros(1, dtype=int))
+    assert 0.4 < determined(one_state, judge) < 0.95
 
 
 def test_questions_about_nothing_are_refused():

@@ -164,6 +164,24 @@ def supported(machine: MooreMachine, judge: LabelJudge, words: Words, *, labelle
     return description_bits(machine, round(wrong * scale), round(len(rows) * scale)) < alone
 
 
+def determined(machine: MooreMachine, judge: LabelJudge) -> float:
+    """Return the share of decided positions whose label is the usual one after that state and letter.
+
+    Where it is small, the layers that read the head know more than its state, by attention say, and a machine of its
+    states alone would explain no label.
+    """
+    words, width = judge.words, judge.words.letters.shape[1]
+    after = states_visited(machine, words.letters)
+    before = torch.cat([torch.full((len(words), 1), machine.start), after[:, :-1]], 1)[:, :width]
+    decided, labels = (each[:, each.shape[1] - width :] for each in (judge.decided, judge.labels))
+    steps = (before * machine.letters + words.letters)[decided]
+    if not len(steps):
+        return 1.0
+    votes = torch.zeros(machine.states * machine.letters, int(labels.max()) + 1, dtype=torch.long)
+    votes.index_put_((steps, labels[decided]), torch.tensor(1), accumulate=True)
+    return float(votes.max(1).values.sum() / votes.sum())
+
+
 def _states_after(head: ObservedHead, words: list[Word]) -> Tensor:
     """Return the head's states ``(n, D)`` after words."""
     padded = Words.of_rows(words)

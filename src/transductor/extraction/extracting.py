@@ -21,7 +21,7 @@ from torch import Tensor
 from transductor.automata.moore import IGNORED, MooreMachine
 from transductor.automata.token_alphabet import TokenAlphabet
 from transductor.checks import check_positive
-from transductor.extraction.asking import Asked, asked, supported
+from transductor.extraction.asking import Asked, asked, determined, supported
 from transductor.extraction.clustering import Search, Walk
 from transductor.extraction.observable_distance import observed, observed_head
 from transductor.extraction.probing import LabelJudge, Sequences, Words, words_of_tokens
@@ -165,8 +165,9 @@ def extract(
         answers = asked(model, head, shown, alphabet, max_states)
         fits = answers.agreement >= MIN_ANSWERED and answers.supported
         # Where states shade into one another, or are more than the words can tell apart, a smaller machine that gives
-        # the same answers is the better description.
-        if fits and (walked is None or answers.machine.states < walked.machine.states):
+        # the same answers is the better description; where they do not explain the labels, any that does.
+        explains = walked is not None and _explains(walked, judge)
+        if fits and (walked is None or not explains or answers.machine.states < walked.machine.states):
             return _from_answers(answers, alphabet, judge, shown)
         search.notes.append(answers.refusal(MIN_ANSWERED))
     if walked is not None:
@@ -295,8 +296,17 @@ def _labelled(extraction: Extraction, model: RationalReadout | RationalTransduct
 
 
 def _beyond_doubt(extraction: Extraction, judge: LabelJudge, words: Words) -> bool:
-    """Return whether states are clearly apart and no more than the words can tell apart: then nothing is asked."""
-    return extraction.ratio > MIN_RATIO and supported(extraction.machine, judge, words, labelled=extraction.labelled)
+    """Return whether states are clearly apart, no more than the words can tell apart, and explain the labels."""
+    return (
+        extraction.ratio > MIN_RATIO
+        and _explains(extraction, judge)
+        and supported(extraction.machine, judge, words, labelled=extraction.labelled)
+    )
+
+
+def _explains(extraction: Extraction, judge: LabelJudge) -> bool:
+    """Return whether the machine has labels, or its states and the letters determine those of the model."""
+    return extraction.labelled or determined(extraction.machine, judge) >= MIN_ANSWERED
 
 
 def _from_answers(answers: Asked, alphabet: TokenAlphabet, judge: LabelJudge, words: Words) -> Extraction:
