@@ -162,6 +162,9 @@ class _Learner:
             part = self.sample.part(~held_out)
             if part.labels:
                 shorter = self._best(part, 0.7, 1.0, start=best)
+                # What the shorter words give is one more start.
+                search = Search(self.sample, max_states=self.max_states, go_on=self.go_on)
+                best = best_of([best, search.improved(search.measured(shorter.table, shorter.start))])
         return self._answer(best, *self._judged(best, shorter))
 
     def _best(self, sample: Sample, begin: float, end: float, start: Candidate | None = None) -> Candidate:

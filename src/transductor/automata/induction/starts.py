@@ -31,6 +31,7 @@ class Rule:
 # More states at the start than 100, or 40 with evidence from letters, have only cost time.
 _PLAIN = (Rule(0.02), Rule(0.08), Rule(0.002, trust=0.3))
 _CREDULOUS = (Rule(0.08, trust=2.0), Rule(0.15, trust=2.0), Rule(0.15, trust=4.0))
+_CARE = (0.6, 0.7, 0.85, 1.15, 1.5)  # below 1, equal states part by chance; local search joins them again
 _EXACT = (Rule(0.002, trust=0.1), Rule(0.002, trust=0.03))
 _SHAPED = tuple(Rule(noise, shape=shape, most=40) for shape in (0.3, 1.0) for noise in (0.02, 0.08))
 
@@ -70,7 +71,7 @@ def starts(results: Sequence[Candidate], *, tagged: bool, brief: bool = False) -
     yield from _PLAIN[:1] if brief else _PLAIN
     if len(results) < 2:
         yield from _CREDULOUS
-    for factor in (1.4,) if brief else (1.15, 1.4, 2.0):
+    for factor in (0.7, 1.15) if brief else _CARE:
         before = len(results)
         yield careful(best_of(results), factor)
         if len(results) > before and _is_best(results[-1], results) and _agreeing(results) >= 3:
