@@ -240,7 +240,8 @@ class _Learner:
                 "Give more words, above all such that walk the rare arcs."
             )
         one, other = minimal(best), minimal(shorter)
-        word = () if one.outputs[0] != other.outputs[0] else one.separating_word(other)
+        at_once = not sample.tagged and one.outputs[0] != other.outputs[0]  # per letter, the empty word has no label
+        word = () if at_once else one.separating_word(other)
         if word is not None:
             against.append(
                 f"The shorter nine tenths of the words give another machine ({other.states} states instead of "
