@@ -270,3 +270,14 @@ def test_compiled_too(few):
     result = invoke("--compile")
     assert result.exit_code == 0, result.output
     assert "✓ torch.compile" in result.output
+
+
+def test_an_extra_is_named_with_its_brackets(few, monkeypatch):
+    """Rich takes square brackets for colours, and `pip install 'transductor'` installs nothing new."""
+    reason = "numba is not installed: pip install 'transductor[cpu]'"
+    refused = [{"device": "cpu", "backend": "numba", "usable": False, "reason": reason}]
+    monkeypatch.setattr(installation, "scans", lambda: refused)
+    monkeypatch.setattr(installation, "packages", lambda: [Package("numba", None, "cpu", "0.60")])
+    lines = [line for line in invoke().output.splitlines() if "pip install 'transductor[cpu]'" in line]
+    assert any(reason in line for line in lines)  # the row of the backend
+    assert any("not installed" in line and reason not in line for line in lines)  # the row of the package

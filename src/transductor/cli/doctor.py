@@ -60,10 +60,10 @@ def doctor(
         )
     terminal.print(_verdicts(checks))
     for line in advice(installed, backends):
-        terminal.print(f"! {line}", highlight=False, markup=False, soft_wrap=True)
+        terminal.print(f"! {line}", highlight=False, soft_wrap=True)
     faults = [check for check in checks if check.fault]
     for line in _explained(faults):
-        terminal.print(line, highlight=False, markup=False, soft_wrap=True, style="bold red")
+        terminal.print(line, highlight=False, soft_wrap=True, style="bold red")
     if json is not None:
         measurements = {
             "packages": [asdict(package) for package in installed],
@@ -91,8 +91,7 @@ def _packages(installed: Sequence[Package]) -> Table:
     table = Table("package", "version", "wanted", "", title=title, title_justify="left")
     for package in installed:
         state = "✓" if package.version is not None else "–"
-        # Escaped: square brackets are colours to rich.
-        remark = rf"pip install 'transductor\[{package.extra}]'" if package.version is None and package.extra else ""
+        remark = f"pip install 'transductor[{package.extra}]'" if package.version is None and package.extra else ""
         if package.too_old or (package.version is None and not package.extra):
             state, remark = "✗", "too old" if package.too_old else "missing"
         least = f"≥ {package.least}" if package.least else ""

@@ -59,7 +59,7 @@ def reproduce(
             warnings.simplefilter("always")
             left, done = pending(chosen, output, together=device != "cpu")
         for warning in damaged:
-            terminal.print(f"warning: {warning.message}", soft_wrap=True, markup=False)
+            terminal.print(f"warning: {warning.message}", soft_wrap=True)
         # These damaged records were named above; those of unfinished runs are still to come.
         warnings.filterwarnings("ignore", message=".*the run is done again", category=DamagedRecordWarning)
         terminal.print(

@@ -19,13 +19,16 @@ _NO_MEMORY = "DefaultCPUAllocator: "
 
 
 def console(width_in_a_file: int | None = None, **options: Any) -> Console:
-    """Return the console; outside a terminal it is wide enough that a table in a log file is not squeezed."""
+    """Return the console; outside a terminal it is wide enough that a table in a log file is not squeezed.
+
+    Square brackets are text: rich would take ``[a]`` in a file name, a letter or ``transductor[cpu]`` for a colour.
+    """
     from rich.console import Console
 
-    terminal = Console(**options)
+    terminal = Console(markup=False, **options)
     if width_in_a_file is None or terminal.is_terminal or "COLUMNS" in os.environ:
         return terminal
-    return Console(width=width_in_a_file, **options)
+    return Console(markup=False, width=width_in_a_file, **options)
 
 
 def progress(*columns: str | ProgressColumn, **options: Any) -> Progress:
@@ -38,8 +41,13 @@ def progress(*columns: str | ProgressColumn, **options: Any) -> Progress:
         "elapsed": rich.TimeElapsedColumn,
         "remaining": rich.TimeRemainingColumn,
     }
-    # A string that is no name of a column is the text of one; rich makes that column itself.
-    return rich.Progress(*(named[column]() if column in named else column for column in columns), **options)
+
+    def made(column: str | ProgressColumn) -> ProgressColumn:
+        if not isinstance(column, str):
+            return column
+        return named[column]() if column in named else rich.TextColumn(column, markup=False)
+
+    return rich.Progress(*map(made, columns), **options)
 
 
 def print_written(*paths: Path) -> None:
@@ -76,11 +84,13 @@ def refusals(*kinds: type[Exception]) -> Iterator[None]:
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """Show on a terminal that something is being done whose length is not known; elsewhere nothing is shown."""
+    from rich.text import Text
+
     terminal = console(stderr=True)
     if not terminal.is_terminal:
         yield
         return
-    with terminal.status(f"{what} …"):
+    with terminal.status(Text(f"{what} …")):  # rich reads colours out of a plain string
         yield
 
 

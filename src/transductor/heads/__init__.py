@@ -8,6 +8,7 @@ from transductor.checks import one_of
 from transductor.heads.lookback import LookbackHead
 from transductor.heads.random_features import RandomFeatureHead
 from transductor.heads.rational import HeadConfig, HeadState, RationalHead
+from transductor.heads.steadying import steadied
 from transductor.heads.universal import UniversalHead
 from transductor.transitions import build_family
 
@@ -20,6 +21,7 @@ __all__ = [
     "RationalHead",
     "UniversalHead",
     "build_head",
+    "steadied",
 ]
 
 HEADS: Final[dict[str, type[RationalHead]]] = {

@@ -31,6 +31,7 @@ from transductor.transitions.signed_diagonal import SignedDiagonalTransitions
 from transductor.transitions.sinkhorn import SinkhornTransitions
 from transductor.transitions.spectral_cap import SpectralCap
 from transductor.transitions.squared_cayley import SquaredCayleyTransitions
+from transductor.transitions.steadying import steadied_family, steadied_table
 from transductor.transitions.stochastic import StochasticTransitions
 from transductor.transitions.tensor_product import TensorProduct
 from transductor.transitions.toeplitz import ToeplitzTransitions
@@ -72,6 +73,8 @@ __all__ = [
     "certify_laws",
     "only_moves",
     "spectrally_capped",
+    "steadied_family",
+    "steadied_table",
 ]
 
 # A new family adds one line here; the law suite tests it from then on.
