@@ -126,7 +126,8 @@ def _effects(exact: Tensor) -> Tensor:
     values = (vectors.conj() * turned).sum(-2)
     near = (values.unsqueeze(-1) - values.unsqueeze(-2)).abs() < _TWICE
     simple = near.sum((-1, -2)) == exact.shape[-1]
-    return torch.einsum("vji,vki->vijk", turned.conj(), vectors).real.flatten(2) * simple[:, None, None]
+    effects: Tensor = torch.einsum("vji,vki->vijk", turned.conj(), vectors).real.flatten(2)
+    return effects * simple[:, None, None]
 
 
 def _move(values: Tensor, moved: Tensor, entry: Tensor, allowed: Tensor, error: Tensor, changes: Tensor) -> None:
