@@ -126,8 +126,8 @@ def _effects(exact: Tensor) -> Tensor:
     values = (vectors.conj() * turned).sum(-2)
     near = (values.unsqueeze(-1) - values.unsqueeze(-2)).abs() < _TWICE
     simple = near.sum((-1, -2)) == exact.shape[-1]
-    effects: Tensor = torch.einsum("vji,vki->vijk", turned.conj(), vectors).real.flatten(2)
-    return effects * simple[:, None, None]
+    effects = torch.einsum("vji,vki->vijk", turned.conj(), vectors).real.flatten(2)
+    return effects.where(simple[:, None, None], 0.0)
 
 
 def _move(values: Tensor, moved: Tensor, entry: Tensor, allowed: Tensor, error: Tensor, changes: Tensor) -> None:
