@@ -9,7 +9,6 @@ import json
 import os
 import platform
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from transductor.json_reading import JSONError, read_json
+from transductor.one_writer import unfinished_file
 
 
 @dataclass(frozen=True)
@@ -110,14 +110,17 @@ def write_atomically(path: str | Path, data: bytes) -> Path:
     """Write ``data`` to ``path`` so that a reader sees the old content or the new, never a mixture."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, name = unfinished_file(path)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
+            if os.name == "posix":  # renamed while it is locked: no process may take it for a leftover
+                os.chmod(name, 0o666 & ~_umask())
+                os.replace(name, path)
+        if os.name != "posix":  # Windows renames no open file
+            os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

@@ -305,9 +305,7 @@ def test_what_another_saver_has_just_finished_is_not_missed(checkpoint):
 
 
 def test_leftovers_of_a_killed_save_are_swept(checkpoint):
-    left = checkpoint / ".config.json.abc123"
-    left.write_text("half")
-    os.utime(left, (0, 0))
+    (checkpoint / ".config.json.abcd1234.unfinished").write_text("half")
     save(load(checkpoint), checkpoint)
     assert len(list(checkpoint.iterdir())) == 2
 

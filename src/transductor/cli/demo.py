@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from transductor.cli.options import TorchDevice, check_torch_device
-from transductor.cli.terminal import console, interruptions, print_written, progress, refusal
+from transductor.cli.terminal import console, interruptions, print_written, progress, refusal, refusals
 
 
 def demo(
@@ -26,15 +26,22 @@ def demo(
 
     The same command again goes on where it was interrupted.
     """
+    from transductor.one_writer import only_writer
+
+    if out.exists() and not out.is_dir():
+        raise refusal(f"--output must be a folder; {out} is a file")
+    check_torch_device(device)
+    with refusals(), only_writer(out):
+        _demo(out, steps, seeds, seed, device)
+
+
+def _demo(out: Path, steps: int, seeds: int, seed: int, device: str) -> None:
     from transductor.model import save
     from transductor.report import demo_certificate, demo_figure, demo_table
     from transductor.report.style import LABELS
     from transductor.studies import DemoStudy, certified_demo, run_demo
     from transductor.training import TrainingPoint
 
-    if out.exists() and not out.is_dir():
-        raise refusal(f"--output must be a folder; {out} is a file")
-    check_torch_device(device)
     study = DemoStudy(seeds=tuple(range(seed, seed + seeds)))
     study = replace(study, training=replace(study.training, steps=steps))
     state = out / "state"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -96,9 +97,20 @@ def working(what: str) -> Iterator[None]:
 
 @contextmanager
 def interruptions(message: Callable[[], str]) -> Iterator[None]:
-    """Answer Ctrl-C by the message and exit status 130."""
+    """Answer Ctrl-C by the message and exit status 130, SIGTERM and SIGHUP by theirs: 143 and 129.
+
+    Where these two come while a model is trained, its state is saved first, and the message says so.
+    """
+    from transductor.endings import EndedBySignal, answered_signals
+
     try:
-        yield
+        with answered_signals():
+            yield
+    except EndedBySignal as ended:
+        kept = "" if ended.saved is None else f" after the state of step {ended.step:,} was saved in {ended.saved}"
+        with contextlib.suppress(OSError):  # SIGHUP comes when the terminal is gone
+            typer.echo(f"{ended}{kept}: {message()}", err=True)
+        raise typer.Exit(128 + ended.number) from None
     except KeyboardInterrupt:
         typer.echo(message(), err=True)
         raise typer.Exit(130) from None

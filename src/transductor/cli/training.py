@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -147,12 +147,17 @@ def train(
     import torch
 
     from transductor.model import save
+    from transductor.one_writer import only_writer
     from transductor.training import FileData, TrainingError
     from transductor.training.steps import set_temperature
 
     # The data, the model and the settings are made from the options by name; only some are named again below.
     given = context.params
-    with refusals(TrainingError), _trainers(distributed, device, rank_timeout) as (kind, own_device, options):
+    with (
+        refusals(TrainingError),
+        _trainers(distributed, device, rank_timeout) as (kind, own_device, options),
+        ExitStack() as whole,
+    ):
         # A folder given as an argument wins over that of a file of settings.
         in_file = run is not None and not on_the_shell(context, "output")
         folder = chosen_output(run, None if in_file else output, "RUN")
@@ -162,6 +167,8 @@ def train(
         source = source_from(context)
         torch.manual_seed(seed)
         built = model_from(given, source.vocab_size, source.output_size)
+        if int(os.environ.get("RANK", "0")) == 0:  # the rank that writes; a wrong option leaves no folder
+            whole.enter_context(only_writer(folder))
         if (folder / "training.json").exists():
             trainer = kind.resumed(folder, device=own_device, **options)
             if (annealing := trainer.settings.annealing) is not None and trainer.step:

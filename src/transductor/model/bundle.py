@@ -23,9 +23,12 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from transductor.json_reading import JSONError, read_json
+from transductor.one_writer import only_writer
 from transductor.results import write_atomically
 
-_TRIES: Final = 5  # of reading beside a process that saves again and again
+_LONGEST_WAIT: Final = 10.0  # seconds, for another process that saves to the same folder
+_MISSES: Final = 10  # after which a file is missing, and not just being replaced
+_PAUSE: Final = 0.01  # seconds between two of them
 
 
 class CheckpointError(ValueError):
@@ -45,6 +48,11 @@ def _seal(manifest: Mapping[str, Any]) -> str:
 
 def _packed(tensors: Mapping[str, Tensor]) -> bytes:
     return safetensors.torch.save(dict(tensors), metadata={"format": "pt"})
+
+
+def _file_digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
@@ -74,43 +82,50 @@ class Bundle:
         """Write or replace the bundle in ``folder``; return the folder."""
         if folder.exists() and not folder.is_dir():
             raise CheckpointError(f"{folder} is a file; a checkpoint is a folder")
-        previous = self._previous(folder)
         data = _packed(tensors)
         digest = hashlib.sha256(data).hexdigest()
         weights = f"{self.stem}-{digest[:12]}.safetensors"
-        write_atomically(folder / weights, data)
         head = {"format": self.format, "version": self.version, "weights": weights, "sha256": digest}
         plain = json.loads(json.dumps({**head, **content}, allow_nan=False))  # the seal is of what a reader will see
         manifest = json.dumps(plain | {"seal": _seal(plain)}, indent=2, allow_nan=False)
-        write_atomically(folder / self.manifest, manifest.encode())
-        # A file of another name was not written here, whatever the manifest says.
-        if previous not in (None, weights) and re.fullmatch(rf"{self.stem}-[0-9a-f]{{12}}\.safetensors", previous):
-            (folder / previous).unlink(missing_ok=True)
-        self._sweep(folder)
+        with only_writer(folder, wait=_LONGEST_WAIT):
+            self._check_replaceable(folder)
+            write_atomically(folder / weights, data)
+            write_atomically(folder / self.manifest, manifest.encode())
+            self._sweep(folder, weights)
         return folder
 
-    def _previous(self, folder: Path) -> str | None:
-        """Return the tensors' file of the bundle already in the folder; a foreign manifest is not replaced."""
+    def _check_replaceable(self, folder: Path) -> None:
+        """Refuse to replace a manifest that is not one of these bundles."""
         if not (folder / self.manifest).exists():
-            return None
+            return
         try:
-            return str(self.read_manifest(folder)["weights"])
+            self.read_manifest(folder)
         except CheckpointError as error:
             raise CheckpointError(
                 f"{folder} holds a {self.manifest} that is not a complete checkpoint: {error}"
             ) from error
 
-    def _sweep(self, folder: Path) -> None:
-        """Remove what a process that was killed while saving left behind, once no other can still be writing it."""
-        for left in (*folder.glob(f".{self.manifest}.*"), *folder.glob(f".{self.stem}-*.safetensors.*")):
-            with contextlib.suppress(FileNotFoundError):  # its writer, perhaps another rank, has just finished
-                if time.time() - left.stat().st_mtime > 60:
-                    left.unlink()
+    def _sweep(self, folder: Path, weights: str) -> None:
+        """Remove the tensors of older bundles: the one just replaced, and those of writers that were killed.
+
+        A file is one of them only if its name is the hash of its content: no other file is touched, whatever a manifest
+        says.
+        """
+        for older in folder.glob(f"{self.stem}-*.safetensors"):
+            if older.name == weights or not re.fullmatch(rf"{self.stem}-[0-9a-f]{{12}}\.safetensors", older.name):
+                continue
+            with contextlib.suppress(OSError):
+                if older.is_file() and older.name == f"{self.stem}-{_file_digest(older)[:12]}.safetensors":
+                    older.unlink()
 
     def read(self, folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Read manifest and tensors; raise a :class:`CheckpointError` unless they are complete and unaltered."""
-        manifest = self.read_manifest(folder)
-        for _ in range(_TRIES):
+        # Beside a process that saves, the file that the manifest named a moment ago may be gone: then the manifest is
+        # read again.  A file is missing if it is missing again and again while the manifest says the same.
+        until, misses, before = time.monotonic() + _LONGEST_WAIT, 0, ""
+        while True:
+            manifest = self.read_manifest(folder)
             weights = folder / manifest["weights"]
             try:
                 if weights.exists() and not weights.is_file():
@@ -118,11 +133,10 @@ class Bundle:
                 data = weights.read_bytes()
                 break
             except OSError as error:
-                before, manifest = manifest, self.read_manifest(folder)
-                if manifest == before:  # otherwise another process has just saved, and removed the older file
+                misses, before = misses + 1 if manifest["weights"] == before else 1, manifest["weights"]
+                if misses == _MISSES or time.monotonic() > until or not isinstance(error, FileNotFoundError):
                     raise CheckpointError(f"{weights} cannot be read: {error.strerror}") from error
-        else:
-            raise CheckpointError(f"{folder} cannot be read: another process saves to it all the time")
+                time.sleep(_PAUSE)
         if hashlib.sha256(data).hexdigest() != manifest["sha256"]:
             raise CheckpointError(f"{weights} is truncated or altered: its SHA-256 is not the one in {self.manifest}")
         try:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from transductor.checks import check_positive, one_of
 from transductor.model import LSTMConfig
+from transductor.one_writer import only_writer
 from transductor.results import read_record
 from transductor.studies.running import DamagedRecordWarning, record_path, run_arm, run_settings
 from transductor.studies.study import Arm, Study
@@ -94,6 +95,13 @@ def reproduce(
     """
     check_positive("jobs", jobs)
     one_of("backend", backend, BACKENDS)
+    with only_writer(folder):
+        return _reproduced(studies, folder, jobs, backend, device, on_job)
+
+
+def _reproduced(
+    studies: Sequence[Study], folder: str | Path, jobs: int, backend: str, device: str, on_job: OnJob | None
+) -> int:
     todo, _ = pending(studies, folder, together=device != "cpu")
     if jobs == 1 and backend == "loky":
         for place, job in enumerate(todo, 1):

@@ -165,6 +165,7 @@ class DistributedTrainer(Trainer):
         super().__init__(model, source, settings)
         _LIVE.add(self)
         self.leads = self.rank == 0
+        self.alone = False  # ranks are told to stop at different steps, and cannot save together then
         self._written: tuple[int, Path] | None = None
         self._draw_apart()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -13,8 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from transductor.configuration import from_plain, to_plain
+from transductor.endings import EndedBySignal, postponed
 from transductor.model import CheckpointError, SequenceModel, build
 from transductor.model.bundle import Bundle
+from transductor.one_writer import FolderLostError, only_writer
 from transductor.tasks import Task
 from transductor.training.examples import FileData
 from transductor.training.files import DataError
@@ -32,6 +35,10 @@ from transductor.training.steps import (
 _BUNDLE: Final = Bundle(
     "transductor-training", 1, "training.json", "state", ("settings", "source", "model", "step", "length")
 )
+
+
+def _never() -> None:
+    """Answer that no signal has arrived."""
 
 
 class TrainingError(RuntimeError):
@@ -70,6 +77,7 @@ class Trainer:
         self.step = 0
         self.tokens_read = 0  # by this object, without padding
         self.leads = True  # whether this process writes and reports; one of several ranks does
+        self.alone = True  # whether this process can save without asking other ranks
         self.length = settings.first_length
         self.points: list[TrainingPoint] = []
         self.generator = torch.Generator().manual_seed(settings.seed)
@@ -131,13 +139,27 @@ class Trainer:
         folder: str | Path | None = None,
         checkpoint_every: int = 200,
     ) -> list[TrainingPoint]:
-        """Do all steps that are left; with a ``folder``, the state is saved there regularly and at the end."""
-        while not self.finished:
-            point = self.advance()
-            if folder is not None and (self.finished or self.step % checkpoint_every == 0):
-                self.save(folder)
-            if on_step is not None:
-                on_step(point)
+        """Do all steps that are left; with a ``folder``, the state is saved there regularly and at the end.
+
+        No other process may write to the folder meanwhile.  Where signals are answered (as all commands do), SIGTERM
+        and SIGHUP let the step end, save the state and raise :class:`~transductor.endings.EndedBySignal`.
+        """
+        with ExitStack() as stack:
+            ended: Callable[[], int | None] = _never
+            if folder is not None and self.leads:
+                stack.enter_context(only_writer(folder))
+            if folder is not None and self.alone:
+                ended = stack.enter_context(postponed())
+            while not self.finished:
+                point = self.advance()
+                number = ended()
+                if folder is not None and (self.finished or number or self.step % checkpoint_every == 0):
+                    self.save(folder)
+                if on_step is not None:
+                    on_step(point)
+                if number is not None:
+                    assert folder is not None
+                    raise EndedBySignal(number, Path(folder), self.step)
         return self.points
 
     def _batch(self) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -202,9 +224,10 @@ class Trainer:
                 },
             )
         except OSError as error:
+            lost = isinstance(error, FolderLostError)
+            left = "no state of this run is left there" if lost else "what was there is intact"
             raise TrainingError(
-                f"the state of step {self.step} cannot be written to {folder}: {error.strerror or error}; "
-                "what was there is intact"
+                f"the state of step {self.step} cannot be written to {folder}: {error.strerror or error}; {left}"
             ) from error
 
     def _tensors(self) -> dict[str, Tensor]:
