@@ -12,6 +12,7 @@ import pytest
 from transductor.automata.probabilistic import (
     is_probabilistic,
     log_likelihood,
+    log_likelihoods,
     perplexity,
     random_probabilistic,
     sampled,
@@ -124,3 +125,17 @@ def test_smoothing_mends_what_is_no_distribution() -> None:
 
 def test_unigram_counts_letters_and_ends() -> None:
     np.testing.assert_allclose(unigram("ab", ["aab", ""]), np.array([3, 2, 3]) / 8)
+
+
+def test_log_likelihoods_of_many_strings_are_those_of_each() -> None:
+    machine = random_probabilistic(3, "ab", seed=0)
+    strings = [*sampled(machine, 40, seed=1), (), ("a",) * 2000]
+    each = [log_likelihood(machine, [string]) for string in strings]
+    np.testing.assert_allclose(log_likelihoods(machine, strings), each, rtol=1e-12)
+    model = smoothed(machine, weight=0.1)
+    np.testing.assert_allclose(
+        model.log_likelihoods(strings), [model.log_likelihood([string]) for string in strings], rtol=1e-12
+    )
+    assert log_likelihoods(machine, []).shape == (0,)
+    only_a = WeightedAutomaton([1], [[[0.5]], [[0]]], [0.5], "ab", weights="float")
+    np.testing.assert_allclose(log_likelihoods(only_a, ["a", "b"]), [np.log(0.25), -np.inf])

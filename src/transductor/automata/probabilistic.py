@@ -126,18 +126,22 @@ def _places(cumulative: Array, random: np.random.Generator) -> Array:
 
 
 def log_likelihood(automaton: WeightedAutomaton, strings: Sequence[Word]) -> float:
-    """Return the sum over the strings of log ``automaton(string)``; ``-inf`` when one of the values is not positive.
+    """Return the sum over the strings of log ``automaton(string)``; ``-inf`` when one of the values is not positive."""
+    return float(log_likelihoods(automaton, strings).sum())
 
-    States are rescaled at every letter, so long strings do not underflow.
+
+def log_likelihoods(automaton: WeightedAutomaton, strings: Sequence[Word]) -> Array:
+    """Return log ``automaton(string)`` for each string ``(N)``; ``-inf`` where the value is not positive.
+
+    All strings are read together, and states are rescaled at every letter, so long strings do not underflow.
     """
     machine = _numeric(automaton)
-    total = 0.0
+    logs = np.full(len(strings), -math.inf)
     for read in _running(machine, strings):
         values = read.ended_states @ machine.final
-        if (values <= 0).any():
-            return -math.inf
-        total += float((np.log(values) + read.ended_logs).sum())
-    return total
+        positive = values > 0
+        logs[read.ended[positive]] = np.log(values[positive]) + read.ended_logs[positive]
+    return logs
 
 
 def perplexity(automaton: WeightedAutomaton, strings: Sequence[Word]) -> float:
@@ -181,7 +185,7 @@ class SmoothedModel:
         state = self.automaton.initial
         for letter in self.automaton.indices(prefix):
             state = _rescaled(self.automaton.matrices[letter] @ state)[0]
-        return np.asarray(self._predicted(state[None, :])[0])
+        return np.asarray(self.predicted(state[None, :])[0])
 
     def __call__(self, word: Word) -> float:
         """Return the probability of a string; over all strings these sum to 1 when strings end with probability 1."""
@@ -189,19 +193,23 @@ class SmoothedModel:
 
     def log_likelihood(self, strings: Sequence[Word]) -> float:
         """Return the sum over the strings of the log of their probabilities: finite when ``weight`` is positive."""
-        total = 0.0
+        return float(self.log_likelihoods(strings).sum())
+
+    def log_likelihoods(self, strings: Sequence[Word]) -> Array:
+        """Return the log of the probability of each string ``(N)``; all are read together."""
+        logs = np.zeros(len(strings))
         with np.errstate(divide="ignore"):
             for read in _running(self.automaton, strings):
-                total += float(np.log(self._predicted(read.ended_states)[:, -1]).sum())
-                predicted = self._predicted(read.states)
-                total += float(np.log(predicted[np.arange(len(predicted)), read.letters]).sum())
-        return total
+                logs[read.ended] += np.log(self.predicted(read.ended_states)[:, -1])
+                predicted = self.predicted(read.states)
+                logs[read.going] += np.log(predicted[np.arange(len(predicted)), read.letters])
+        return logs
 
     def perplexity(self, strings: Sequence[Word]) -> float:
         """Return the perplexity per symbol, ends included, as :func:`perplexity` does."""
         return _perplexity(self.log_likelihood(strings), strings)
 
-    def _predicted(self, states: Array) -> Array:
+    def predicted(self, states: Array) -> Array:
         """Return the probabilities ``(N, V + 1)`` in states ``(N, D)``."""
         clipped = np.maximum(states @ self.outputs.T, 0.0)
         totals = clipped.sum(axis=1, keepdims=True)
@@ -250,15 +258,18 @@ class _Running(NamedTuple):
     States are rescaled; the log of what the state of an ended string was divided by is kept.
     """
 
+    ended: Array  # (N), places of the strings
     ended_states: Array  # (N, D)
     ended_logs: Array  # (N)
+    going: Array  # (M), places of the strings
     states: Array  # (M, D)
     letters: Array  # (M), those that come next
 
 
 def _running(machine: WeightedAutomaton, strings: Sequence[Word]) -> Iterator[_Running]:
     """Read all strings together, one letter a step."""
-    order = sorted((np.array(machine.indices(string), dtype=np.int64) for string in strings), key=len)
+    places = np.array(sorted(range(len(strings)), key=lambda place: len(strings[place])), dtype=np.int64)
+    order = [np.array(machine.indices(strings[place]), dtype=np.int64) for place in places.tolist()]
     lengths = np.array([len(letters) for letters in order], dtype=np.int64)
     states = np.tile(machine.initial, (len(order), 1))
     logs = np.zeros(len(order))
@@ -266,10 +277,10 @@ def _running(machine: WeightedAutomaton, strings: Sequence[Word]) -> Iterator[_R
         if not order:
             return
         over = int(np.searchsorted(lengths, length, side="right"))
-        ended_states, ended_logs = states[:over], logs[:over]
-        order, lengths, states, logs = order[over:], lengths[over:], states[over:], logs[over:]
+        ended, ended_states, ended_logs = places[:over], states[:over], logs[:over]
+        places, order, lengths, states, logs = places[over:], order[over:], lengths[over:], states[over:], logs[over:]
         letters = np.array([string[length] for string in order], dtype=np.int64)
-        yield _Running(ended_states, ended_logs, states, letters)
+        yield _Running(ended, ended_states, ended_logs, places, states, letters)
         moved = np.empty_like(states)
         for letter in np.unique(letters):
             chosen = letters == letter

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from transductor.cli.options import SOURCE, Alphabet, Output, Weights, automaton_of, chosen_output
-from transductor.cli.terminal import console, print_written, refusals
+from transductor.cli.terminal import console, print_written, refusals, working
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from transductor.automata.spectral.learning import LearnedAutomaton
     from transductor.automata.weighted import WeightedAutomaton
 
 automaton = typer.Typer(
@@ -179,15 +180,22 @@ def learn(
         lines = sample.read_text(encoding="utf-8").splitlines()
         blanks = any(" " in line.strip() for line in lines)
         strings = [tuple(line.split()) if blanks else tuple(line.strip()) for line in lines]
-        learned = learned_from_sample(strings, statistics=statistics, rank=rank)  # type: ignore[arg-type]
+        with working("learning"):
+            learned = learned_from_sample(strings, statistics=statistics, rank=rank)  # type: ignore[arg-type]
+            held_out = _held_out_perplexity(strings, learned, statistics)
         _print_or_write(learned.automaton, output)
-        held_out = _held_out_perplexity(strings, learned.rank, statistics)
-    typer.echo(f"{len(strings):,} strings; rank {learned.rank}; relative residual on the block {learned.residual:.1e}")
+    kind = f"{learned.rank} states, refined by EM" if learned.refined else f"rank {learned.rank}"
+    typer.echo(f"{len(strings):,} strings; {kind}; relative residual on the block {learned.residual:.1e}")
     typer.echo(held_out)
 
 
-def _held_out_perplexity(strings: Sequence[tuple[str, ...]], rank: int, statistics: str) -> str:
-    """Say how well a machine of this rank, learned from four fifths of the strings, guesses the other fifth."""
+def _held_out_perplexity(strings: Sequence[tuple[str, ...]], learned: LearnedAutomaton, statistics: str) -> str:
+    """Say how well such a machine, learned from four fifths of the strings, guesses the other fifth.
+
+    Where several machines competed, it is the perplexity of the one that was chosen; the same fifth chose it.
+    """
+    import math
+
     import numpy as np
 
     from transductor.automata.probabilistic import smoothed, unigram
@@ -195,13 +203,14 @@ def _held_out_perplexity(strings: Sequence[tuple[str, ...]], rank: int, statisti
     from transductor.automata.words import letters_of
 
     order, count = np.random.default_rng(0).permutation(len(strings)), len(strings) // 5
-    if count == 0 or rank == 0:
+    if count == 0 or learned.rank == 0:
         return "held-out perplexity: not measured, there are fewer than five strings or no state"
     held, kept = ([strings[place] for place in places] for places in (order[:count], order[count:]))
     letters = letters_of(strings)
-    learned = learned_from_sample(kept, letters, statistics=statistics, rank=rank)  # type: ignore[arg-type]
-    background = unigram(letters, kept)
-    with_states = smoothed(learned.automaton, background=background).perplexity(held)
+    background, with_states = unigram(letters, kept), learned.held_out_perplexity
+    if math.isnan(with_states):
+        again = learned_from_sample(kept, letters, statistics=statistics, rank=learned.rank)  # type: ignore[arg-type]
+        with_states = smoothed(again.automaton, background=background).perplexity(held)
     alone = smoothed(learned.automaton, background=background, weight=1.0).perplexity(held)
     return (
         f"held-out perplexity: {with_states:.4g} on {count:,} strings, learned from the others; "

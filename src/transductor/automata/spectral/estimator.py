@@ -26,9 +26,10 @@ class SpectralLearner:
     Args:
         rank: Number of states; by default chosen on held-out strings or, for values, by the singular values.
         statistics: What is counted in strings: ``"strings"``, ``"prefixes"`` or ``"factors"``.
-        prefixes: How many words name the rows of the Hankel block, or which.
+        prefixes: How many words name the rows of the Hankel block, or which; by default chosen on held-out strings.
         suffixes: The same for its columns.
-        smoothing: Weight of the letters' own frequencies in each prediction that perplexity is measured on.
+        smoothing: Weight of the letters' own frequencies in each prediction that perplexity is measured on; by default
+            chosen on held-out strings.
         alphabet: The letters; by default those of ``X``.
         seed: Seed of the split that chooses the rank.
 
@@ -40,9 +41,9 @@ class SpectralLearner:
         self,
         rank: int | None = None,
         statistics: Statistics = "prefixes",
-        prefixes: int | Sequence[Word] = 300,
-        suffixes: int | Sequence[Word] = 300,
-        smoothing: float = 0.01,
+        prefixes: int | Sequence[Word] | None = None,
+        suffixes: int | Sequence[Word] | None = None,
+        smoothing: float | None = None,
         alphabet: Sequence[Symbol] | None = None,
         seed: int = 0,
     ) -> None:
@@ -66,12 +67,14 @@ class SpectralLearner:
             raise ValueError("X must hold at least one string")
         self.model_: SmoothedModel | None = None
         if y is None:
-            basis = (self.prefixes, self.suffixes)
+            given = self.prefixes is not None or self.suffixes is not None
+            basis = (_or_usual(self.prefixes), _or_usual(self.suffixes)) if given else None
             result = learned_from_sample(
                 words, self.alphabet, statistics=self.statistics, rank=self.rank, basis=basis, seed=self.seed
             )
             letters = result.automaton.alphabet
-            self.model_ = smoothed(result.automaton, weight=self.smoothing, background=unigram(letters, words))
+            weight = result.smoothing if self.smoothing is None else self.smoothing
+            self.model_ = smoothed(result.automaton, weight=weight, background=unigram(letters, words))
         else:
             result = learned(self._block(words, _numbers(y, len(words))), self.rank)
         self.learned_ = result
@@ -166,7 +169,7 @@ class SpectralLearner:
             sums.setdefault(word, []).append(value)
         known = {word: sum(seen) / len(seen) for word, seen in sums.items()}
         letters = letters_of(words) if self.alphabet is None else tuple(self.alphabet)
-        rows, columns = _complete(known, letters, self.prefixes, self.suffixes)
+        rows, columns = _complete(known, letters, _or_usual(self.prefixes), _or_usual(self.suffixes))
 
         def series(word: tuple[Symbol, ...]) -> float:
             if word not in known:
@@ -195,6 +198,10 @@ def _complete(
             if all(entry in known for entry in needed):
                 columns.append(word)
     return rows, columns
+
+
+def _or_usual(words: int | Sequence[Word] | None) -> int | Sequence[Word]:
+    return 300 if words is None else words
 
 
 def _wanted_words(words: int | Sequence[Word]) -> tuple[int, list[tuple[Symbol, ...]]]:

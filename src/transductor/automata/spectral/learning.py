@@ -17,9 +17,12 @@ from typing import Final
 
 import numpy as np
 
-from transductor.automata.probabilistic import smoothed, unigram
+from transductor.automata.probabilistic import unigram
 from transductor.automata.reduction import RankWarning
+from transductor.automata.spectral.expectation import PrefixTree, em_step
 from transductor.automata.spectral.hankel_block import HankelBlock, Statistics, frequent_words
+from transductor.automata.spectral.refinement import Judged, Progress, clustered, judged, refined
+from transductor.automata.spectral.tree_block import frequent_factors, frequent_prefixes, prefix_block
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import Array
 from transductor.automata.words import Symbol, Word, letters_of
@@ -28,6 +31,10 @@ SURE_GAP: Final = 1e3
 """A drop between neighbouring singular values that only rounding explains."""
 CLEAR_GAP: Final = 10.0
 """A smaller drop than this says little about the rank."""
+_ENOUGH_TO_REFINE: Final = 200
+_CLEARLY: Final = 0.9995  # a refined machine must be better by this; otherwise the spectral one, which has fewer states
+_CLUSTERED_STATES: Final = 24  # further singular directions are mostly noise, and blur the distances
+_STEPS_ON_ALL: Final = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +49,9 @@ class LearnedAutomaton:
         residual: Norm of the error on the block and its shifts, relative to their norm.
         warning: What is doubtful about the rank; empty when nothing is.
         queries: How many distinct words a callable was asked for.
+        smoothing: The weight of the letters' own frequencies that suits held-out strings (see :func:`smoothed`).
+        held_out_perplexity: On the strings that chose between machines; NaN where none were held out.
+        refined: Whether it is a probabilistic automaton, refined by EM; otherwise its weights may be negative.
     """
 
     automaton: WeightedAutomaton
@@ -51,6 +61,9 @@ class LearnedAutomaton:
     residual: float
     warning: str = ""
     queries: int = 0
+    smoothing: float = 0.01
+    held_out_perplexity: float = math.nan
+    refined: bool = False
 
 
 def learned(
@@ -83,9 +96,11 @@ def learned_from_sample(
     *,
     statistics: Statistics = "prefixes",
     rank: int | None = None,
-    basis: int | tuple[int | Sequence[Word], int | Sequence[Word]] = 300,
-    max_rank: int = 12,
+    basis: int | tuple[int | Sequence[Word], int | Sequence[Word]] | None = None,
+    max_rank: int = 64,
+    refine: bool | None = None,
     seed: int = 0,
+    on_progress: Progress | None = None,
 ) -> LearnedAutomaton:
     """Return the automaton of a distribution over strings, from a sample of it.
 
@@ -106,37 +121,124 @@ def learned_from_sample(
         rank: Number of states.  By default the one up to ``max_rank`` whose smoothed machine, learned from four
             fifths of the strings, has the lowest perplexity on the others: the singular values of a sample seldom tell.
         basis: How many of the most frequent prefixes and suffixes to use, or a pair: for the prefixes and for the
-            suffixes, how many or which.
-        max_rank: The largest rank to try.
-        seed: Seed of the split.
+            suffixes, how many or which.  By default 300, and for ``"prefixes"`` 300 or 600, of at most 25 letters,
+            as the strings held out decide.
+        max_rank: The largest number of states to try; a :class:`RankWarning` says when it was the best.
+        refine: Whether to look for a probabilistic automaton too, by EM from the states of the spectral machine, and to
+            return it where it predicts the strings held out better.  By default with ``"prefixes"``, if neither
+            ``rank`` nor ``basis`` is given and there are at least 200 strings.
+        seed: Seed of the split and of the clusters.
+        on_progress: Called with the share of the work that is done and a sentence.
     """
     words = [tuple(string) for string in strings]
     if not words:
         raise ValueError("strings must hold at least one string")
+    if max_rank < 1:
+        raise ValueError(f"max_rank must be at least 1; got {max_rank}")
     letters = letters_of(words) if alphabet is None else tuple(alphabet)
     missing = set(letters_of(words)) - set(letters)
     if missing:
         raise ValueError(f"alphabet must hold every letter of the strings; {missing!r} missing from {letters!r}")
-    rows, columns = frequent_words(words, statistics, *(basis if isinstance(basis, tuple) else (basis, basis)))
-    block = HankelBlock.counted(words, letters, statistics, rows, columns)
-    parts = _variance_weighted(block)
-    warning = ""
+    sizes = (300, 600) if basis is None and statistics == "prefixes" else (300 if basis is None else basis,)
     if rank is not None:
-        chosen, warning = parts.checked(rank)
-    elif parts.above == 0:
-        chosen, warning = 0, "no counted string is a prefix and a suffix of the basis: all counts of the block are zero"
-    else:
-        order = np.random.default_rng(seed).permutation(len(words))
-        kept = [words[place] for place in order[len(words) // 5 :]]
-        held = [words[place] for place in order[: len(words) // 5]] or kept
-        fewer = _variance_weighted(HankelBlock.counted(kept, letters, statistics, rows, columns))
-        perplexities = [math.inf]
-        for size in range(1, min(max_rank, fewer.above) + 1):
-            model = smoothed(_of_strings(fewer.automaton(size), statistics), background=unigram(letters, kept))
-            perplexities.append(model.perplexity(held))
-        chosen = min(int(np.argmin(perplexities)), parts.above)
-    result = parts.learned(block, chosen, warning)
-    return replace(result, automaton=_of_strings(result.automaton, statistics))
+        block = _counted_block(words, letters, statistics, sizes[0])
+        parts = _variance_weighted(block)
+        result = parts.learned(block, *parts.checked(rank))
+        return replace(result, automaton=_of_strings(result.automaton, statistics))
+    if refine is None:
+        refine = basis is None and statistics == "prefixes" and len(words) >= _ENOUGH_TO_REFINE
+    elif refine and statistics != "prefixes":
+        raise ValueError(f"refine needs statistics='prefixes'; got {statistics!r}")
+    order = np.random.default_rng(seed).permutation(len(words))
+    kept = [words[place] for place in order[len(words) // 5 :]]
+    held = PrefixTree.of([words[place] for place in order[: len(words) // 5]] or kept, letters)
+    background = unigram(letters, kept)
+    choices: list[tuple[Judged, int, int, Decomposition]] = []
+    for number, size in enumerate(sizes):
+        fewer = _variance_weighted(_counted_block(kept, letters, statistics, size))
+        for states in _ranks(min(max_rank, fewer.above)):
+            machine = _of_strings(fewer.automaton(states), statistics)
+            choices.append((judged(machine, held, background), number, states, fewer))
+            if on_progress is not None:
+                on_progress(0.1, f"rank {states}: held-out perplexity {choices[-1][0].perplexity:.5g}")
+    if not choices:
+        return _nothing_counted(words, letters, statistics, sizes[0])
+    best, chosen, states, _ = min(choices, key=lambda choice: choice[0].perplexity)
+    if refine:
+        refinement = _refinement(choices[-1][3], kept, held, background, max_rank, seed, on_progress)
+        if refinement.perplexity < _CLEARLY * best.perplexity:
+            return _refined_result(refinement, words, letters, choices[-1][3].singular_values, max_rank)
+    block = _counted_block(words, letters, statistics, sizes[chosen])
+    parts = _variance_weighted(block)
+    warning = _limit_warning(states, max_rank) if parts.above > max_rank else ""
+    result = parts.learned(block, min(states, parts.above), warning)
+    machine = _of_strings(result.automaton, statistics)
+    return replace(result, automaton=machine, smoothing=best.smoothing, held_out_perplexity=best.perplexity)
+
+
+def _ranks(most: int) -> list[int]:
+    """Return every rank up to 6, and then about four for each doubling."""
+    spaced = {round(2 ** (power / 4)) for power in range(11, 4 * most.bit_length() + 1)}
+    return sorted({*range(1, min(most, 6) + 1), *(rank for rank in spaced if rank < most), most}) if most else []
+
+
+def _limit_warning(states: int, max_rank: int) -> str:
+    return f"{states} states were best, the most that max_rank = {max_rank} allows: a larger one may be better" * (
+        states == max_rank
+    )
+
+
+def _counted_block(words: list[tuple[Symbol, ...]], letters: tuple[Symbol, ...], statistics: Statistics,
+                   basis: int | tuple[int | Sequence[Word], int | Sequence[Word]]) -> HankelBlock:  # fmt: skip
+    """Return the block of a sample; beginnings of strings are counted on their tree."""
+    if statistics == "prefixes" and isinstance(basis, int) and basis >= 1:
+        tree = PrefixTree.of(words, letters)
+        return prefix_block(tree, frequent_prefixes(tree, basis), frequent_factors(tree, basis))
+    rows, columns = frequent_words(words, statistics, *(basis if isinstance(basis, tuple) else (basis, basis)))
+    return HankelBlock.counted(words, letters, statistics, rows, columns)
+
+
+def _nothing_counted(words: list[tuple[Symbol, ...]], letters: tuple[Symbol, ...], statistics: Statistics,
+                     basis: int | tuple[int | Sequence[Word], int | Sequence[Word]]) -> LearnedAutomaton:  # fmt: skip
+    block = _counted_block(words, letters, statistics, basis)
+    warning = "no counted string is a prefix and a suffix of the basis: all counts of the block are zero"
+    return _variance_weighted(block).learned(block, 0, warning)
+
+
+def _refinement(
+    parts: Decomposition, kept: list[tuple[Symbol, ...]], held: PrefixTree, background: Array, most: int, seed: int,
+    on_progress: Progress | None,
+) -> Judged:  # fmt: skip
+    """Return the best probabilistic automaton that EM finds from clusters of the states of a spectral machine."""
+    tree = PrefixTree.of(kept, parts.alphabet)
+
+    def start(count: int) -> WeightedAutomaton:
+        states = min(parts.above, max(count, 4), _CLUSTERED_STATES)
+        return clustered(parts.automaton(states), parts.singular_values, tree, count, seed)
+
+    return refined(start, tree, held, background, most, on_progress)
+
+
+def _refined_result(
+    best: Judged, words: list[tuple[Symbol, ...]], letters: tuple[Symbol, ...], values: Array, max_rank: int
+) -> LearnedAutomaton:
+    """Return the refined machine after a few steps on all strings, with the evidence of the block."""
+    tree, machine = PrefixTree.of(words, letters), best.machine
+    for _ in range(_STEPS_ON_ALL):
+        machine, _ = em_step(machine, tree)
+    block = prefix_block(tree, frequent_prefixes(tree, 100), frequent_factors(tree, 100))
+    rest = np.eye(machine.dim) - machine.matrices.sum(axis=0)
+    final = np.linalg.lstsq(rest.T, machine.final, rcond=None)[0]  # of beginning so, as the block counts
+    beginnings = WeightedAutomaton(machine.initial, machine.matrices, final, letters, weights="float")
+    rank = machine.dim
+    gap = float(values[rank - 1] / values[rank]) if 0 < rank < len(values) and values[rank] > 0 else math.inf
+    warning = _limit_warning(rank, max_rank)
+    if warning:
+        warnings.warn(warning, RankWarning, stacklevel=3)
+    return LearnedAutomaton(
+        machine, rank, values, gap, _residual(block, beginnings), warning,
+        smoothing=best.smoothing, held_out_perplexity=best.perplexity, refined=True,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
