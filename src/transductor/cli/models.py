@@ -31,9 +31,8 @@ def trained_model(path: Path, device: str = "cpu") -> tuple[SequenceModel[Any], 
     Raises:
         ValueError: If there is no model, or it was not trained on files.
     """
-    from transductor.configuration import from_json
+    from transductor.automata.token_alphabet import RESERVED
     from transductor.model import SequenceModel, load
-    from transductor.training import FileData
 
     folder = model_folder(path)
     if not folder.is_dir():
@@ -41,13 +40,39 @@ def trained_model(path: Path, device: str = "cpu") -> tuple[SequenceModel[Any], 
     model = load(folder, device=device)
     if not isinstance(model, SequenceModel):
         raise ValueError(f"{folder} holds a head; a model is needed, which has a readout too")
-    try:
-        data = from_json((folder / "data.json").read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"{folder} has no data.json: it was not trained with --data ({error.strerror})") from None
-    if not isinstance(data, FileData) or data.vocabulary is None:
-        raise ValueError(f"{folder / 'data.json'} does not describe data")
+    data = described_data(folder)
+    if data is None:
+        raise ValueError(f"{folder} has no data.json: it was not trained with --data")
+    assert data.vocabulary is not None
+    if missing := [name for name in RESERVED if name not in data.vocabulary.tokens]:
+        raise ValueError(f"{folder / 'data.json'}: tokens must contain {missing[0]}")
     return model, data
+
+
+def described_data(folder: Path) -> FileData | None:
+    """Return what a model was trained on, with its vocabulary; None where there is no ``data.json``.
+
+    Raises:
+        ValueError: If the file describes no data, or names other tokens than the sealed checkpoint beside it.
+    """
+    from transductor.configuration import ConfigurationError, from_plain
+    from transductor.json_reading import JSONError, read_json
+    from transductor.model import letters_of
+    from transductor.training import FileData
+
+    file = folder / "data.json"
+    if not file.exists():
+        return None
+    try:
+        data = from_plain(read_json(file))
+    except (ConfigurationError, JSONError, RecursionError) as error:
+        raise ValueError(f"{file} does not describe data: {error}") from None
+    if not isinstance(data, FileData) or data.vocabulary is None:
+        raise ValueError(f"{file} does not describe data")
+    sealed = letters_of(folder)
+    if sealed is not None and sealed != data.vocabulary.tokens:
+        raise ValueError(f"{file} names other tokens than config.json beside it")
+    return data
 
 
 def write_data(source: FileData, folder: Path) -> None:

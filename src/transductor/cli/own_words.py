@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from transductor.cli.models import described_data
 from transductor.cli.options import abridged, automaton_or_machine, split_letters
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def own_words(folder: Path | None, model: Any, letters: str | None = None) -> Ow
 
     head = getattr(model, "rational_head", model)
     count = getattr(getattr(head, "transitions", model), "vocab_size", None) or 0
-    data = None if folder is None else _data(folder)
+    data = None if folder is None else described_data(folder)
     names: Sequence[str] | None = None if folder is None else letters_of(folder)
     origin = None if folder is None else folder / "config.json"
     if names is None and data is not None and folder is not None:
@@ -92,23 +93,6 @@ def own_words(folder: Path | None, model: Any, letters: str | None = None) -> Ow
     taught = data is None or data.goal in ("recognition", "next_token")
     alphabet = TokenAlphabet.of_names(names or [str(token) for token in range(count)], empty_word=taught)
     return OwnWords(alphabet, classes, data)
-
-
-def _data(folder: Path) -> FileData | None:
-    """Return what a model was trained on; None where there is no ``data.json``."""
-    from transductor.configuration import ConfigurationError, from_json
-    from transductor.training import FileData
-
-    origin = folder / "data.json"
-    if not origin.exists():
-        return None
-    try:
-        data = from_json(origin.read_text(encoding="utf-8"))
-    except (ValueError, KeyError, TypeError, ConfigurationError) as error:
-        raise ValueError(f"{origin} does not describe data: {error}") from None
-    if not isinstance(data, FileData) or data.vocabulary is None:
-        raise ValueError(f"{origin} does not describe data")
-    return data
 
 
 def words_of(path: Path | None, task: str | None, length: int, own: OwnWords) -> Sequence[Sequence[int]] | None:

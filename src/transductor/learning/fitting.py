@@ -8,7 +8,6 @@ and never repeated.  (The search for a machine has a limit in seconds; where it 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 from collections import Counter
@@ -21,6 +20,7 @@ import numpy as np
 
 from transductor.automata import MachineFromLabels, MooreMachine, WeightedAutomaton, series_of_labels, write
 from transductor.certification import AgreementCertificate
+from transductor.json_reading import read_json
 from transductor.learning.answers import Answer, answered
 from transductor.learning.divided_data import DividedData, LabelledWords, divided
 from transductor.learning.machines import contradicted, learned
@@ -29,6 +29,7 @@ from transductor.learning.running import FitPlan, OnProgress, planned, run_recip
 from transductor.learning.selection import Band, Choice, bands, choose, majority, mean
 from transductor.learning.weighted_answers import answered_numbers
 from transductor.model import SequenceModel
+from transductor.one_writer import LOCK_FILE, only_writer
 from transductor.results import Record, environment, write_atomically
 from transductor.training import FileData, Vocabulary
 
@@ -94,29 +95,30 @@ def fit(
     began = time.perf_counter()
     folder = Path(folder)
     data = divided(source, seed=seed)
-    plan = _plan(folder, data, wanted, budget, seed, on_progress)
-    result = None if data.source.real else _learned(folder, data, plan, on_progress)
-    outcomes = [
-        run_recipe(recipe, data, plan.steps[recipe.name], seed, folder / "recipes" / recipe.name, on_progress)
-        for recipe in wanted
-        if recipe.name in plan.steps
-    ]
-    choice = choose(outcomes, data)
-    if result is None:
-        answer = answered_numbers(data, choice, folder / "recipes", seed, on_progress)
-    else:
-        answer = answered(result, data, choice, outcomes, folder / "recipes", on_progress)
-    machine = answer.series if answer.candidate is None else answer.candidate.machine
-    seconds = time.perf_counter() - began
-    record = Record(
-        "fit",
-        {"budget": budget, "seed": seed, "recipes": [recipe.name for recipe in wanted], "data": data.source.path},
-        _measurements(data, plan, outcomes, choice, answer),
-        {**environment(), "seconds": round(seconds, 1)},
-    )
-    _write(folder, data.source, answer, machine)
-    record.write(folder / "record.json")
-    return Fitted(folder, record, answer.model, machine, answer.certificate, answer.proved, data.source)
+    with only_writer(folder):
+        plan = _plan(folder, data, wanted, budget, seed, on_progress)
+        result = None if data.source.real else _learned(folder, data, plan, on_progress)
+        outcomes = [
+            run_recipe(recipe, data, plan.steps[recipe.name], seed, folder / "recipes" / recipe.name, on_progress)
+            for recipe in wanted
+            if recipe.name in plan.steps
+        ]
+        choice = choose(outcomes, data)
+        if result is None:
+            answer = answered_numbers(data, choice, folder / "recipes", seed, on_progress)
+        else:
+            answer = answered(result, data, choice, outcomes, folder / "recipes", on_progress)
+        machine = answer.series if answer.candidate is None else answer.candidate.machine
+        seconds = time.perf_counter() - began
+        record = Record(
+            "fit",
+            {"budget": budget, "seed": seed, "recipes": [recipe.name for recipe in wanted], "data": data.source.path},
+            _measurements(data, plan, outcomes, choice, answer),
+            {**environment(), "seconds": round(seconds, 1)},
+        )
+        _write(folder, data.source, answer, machine)
+        record.write(folder / "record.json")
+        return Fitted(folder, record, answer.model, machine, answer.certificate, answer.proved, data.source)
 
 
 def _silent(*_: Any) -> None:
@@ -127,13 +129,10 @@ def _plan(
     folder: Path, data: DividedData, recipes: Sequence[Recipe], budget: float, seed: int, on_progress: OnProgress
 ) -> FitPlan:
     """Return the plan of this folder, which must be of this fit; or measure, make and write one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if not os.access(folder, os.W_OK):
-        raise PermissionError(f"{folder} cannot be written to")
     plan = FitPlan.read(folder)
     if plan is None:
-        if any(folder.iterdir()):
-            raise ValueError(f"{folder} must be empty or hold a fit; it holds {sorted(folder.iterdir())[0].name}")
+        if others := sorted(path.name for path in folder.iterdir() if path.name != LOCK_FILE):
+            raise ValueError(f"{folder} must be empty or hold a fit; it holds {others[0]}")
         plan = planned(data, recipes, budget=budget, seconds=_FOR_NETWORKS * budget, seed=seed, on_progress=on_progress)
         plan.write(folder)
         return plan
@@ -154,7 +153,7 @@ def _learned(folder: Path, data: DividedData, plan: FitPlan, on_progress: OnProg
     """Return the machine that the labels alone give; it is looked for once, and recorded."""
     recorded = folder / "machine_from_labels.json"
     if recorded.exists():
-        plain = json.loads(recorded.read_text(encoding="utf-8"))
+        plain = read_json(recorded)
         table = plain.pop("machine")
         machine = MooreMachine(np.array(table["transitions"]), np.array(table["outputs"]), table["start"])
         on_progress("machine", 100, 100, "looked for before")

@@ -13,6 +13,7 @@ from typing import Any, Final
 import torch
 
 from transductor.configuration import configuration, from_json, to_json
+from transductor.json_reading import read_json
 from transductor.learning.divided_data import DividedData
 from transductor.learning.recipes import Recipe
 from transductor.learning.selection import measured
@@ -121,7 +122,7 @@ def run_recipe(
     """
     recorded = folder / "outcome.json"
     if recorded.exists():
-        outcome: dict[str, Any] = json.loads(recorded.read_text(encoding="utf-8"))
+        outcome: dict[str, Any] = read_json(recorded)
         on_progress(recipe.name, steps, steps, "trained before")
         return outcome
     trainer = _resumed(recipe, data.source, steps, seed, folder / "state")

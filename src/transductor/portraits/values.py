@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from transductor.json_reading import read_json
 from transductor.results import write_atomically
 
 
@@ -140,7 +141,7 @@ def read_portrait(path: str | Path) -> Portrait:
         "trajectory": Trajectory, "learned": Drawn, "target": Drawn, "drift": Drift, "leak": Leak,
     }  # fmt: skip
     try:
-        plain = json.loads(Path(path).read_text(encoding="utf-8"))
+        plain = read_json(path)
         for name, kind in parts.items():
             plain[name] = None if plain[name] is None else kind(**plain[name])
         return Portrait(**plain)

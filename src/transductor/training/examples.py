@@ -24,7 +24,17 @@ from transductor.automata.moore import IGNORED
 from transductor.automata.token_alphabet import END, RESERVED, START, UNKNOWN
 from transductor.checks import one_of
 from transductor.configuration import LATER, configuration
-from transductor.training.files import GOALS, SPLITS, DataError, FileFormat, Row, checked_label, guessed_goal, read_rows
+from transductor.training.files import (
+    GOALS,
+    SPLITS,
+    DataError,
+    FileFormat,
+    Row,
+    UnreadableFileError,
+    checked_label,
+    guessed_goal,
+    read_rows,
+)
 
 PARTS: Final = ("training", "validation", "longest")
 
@@ -39,6 +49,14 @@ class Vocabulary:
 
     tokens: tuple[str, ...]
     classes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("tokens", "classes"):
+            names = getattr(self, name)
+            if not isinstance(names, tuple) or not all(isinstance(each, str) for each in names):
+                raise ValueError(f"{name} must be a list of names; got {names!r:.40}")
+            if len(set(names)) < len(names):
+                raise ValueError(f"{name} must have different names")
 
     @property
     def letters(self) -> tuple[str, ...]:
@@ -134,10 +152,20 @@ class FileData:
     held_out_longest: float = field(default=0.0, metadata=LATER)
 
     def __post_init__(self) -> None:
+        for name in ("path", "sha256"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} must be a text; got {getattr(self, name)!r:.40}")
+        for name in ("labels", "text_column", "label_column"):
+            if not isinstance(getattr(self, name), str | None):
+                raise ValueError(f"{name} must be a text or nothing; got {getattr(self, name)!r:.40}")
+        if not isinstance(self.vocabulary, Vocabulary | None):
+            raise ValueError("vocabulary must be a Vocabulary")
+        if type(self.split_seed) is not int:
+            raise ValueError(f"split_seed must be an integer; got {self.split_seed!r:.40}")
         one_of("goal", self.goal, GOALS)
         one_of("part", self.part, PARTS)
         for name in ("held_out", "held_out_longest"):
-            if not 0 <= getattr(self, name) < 1:
+            if type(getattr(self, name)) not in (int, float) or not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1); got {getattr(self, name)!r}")
         if self.part == "longest" and not self.held_out_longest:
             raise ValueError("held_out_longest must be given with part='longest'")
@@ -179,8 +207,16 @@ class FileData:
 
     def read(self) -> tuple[FileData, Examples]:
         """Return this value with its vocabulary and hash filled in and absolute paths, and the examples."""
-        rows, form = self.rows(), self.form
-        lines = [(row, checked_label(row, self.goal, form)) for row in rows]
+        try:
+            rows, form = self.rows(), self.form
+            lines = [(row, checked_label(row, self.goal, form)) for row in rows]
+        except UnreadableFileError:
+            raise
+        except DataError:
+            if not self.sha256:
+                raise
+            # The data were read when the run began, so this is another file: nothing of it is told.
+            raise DataError(f"{self.path} is not what this run was started with") from None
         digest = hashlib.sha256(json.dumps([(row.names, label) for row, label in lines]).encode()).hexdigest()
         if self.sha256 and digest != self.sha256:
             raise DataError(f"{self.path} is not what this run was started with: its SHA-256 has changed")

@@ -31,6 +31,10 @@ class DataError(ValueError):
     """A data file cannot be used; the message names file, line and reason."""
 
 
+class UnreadableFileError(DataError):
+    """A data file is missing, or is no regular file: a pipe or a device could go on for ever."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One sequence of a file: where it stands, its tokens, and its label as it is written.
@@ -299,10 +303,16 @@ def _lines(path: str) -> list[str]:
 
 def _text(path: str) -> str:
     try:
+        if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
+            raise UnreadableFileError(f"{path} cannot be read: it is not a regular file")
         with open(path, "rb") as file:
             data = file.read()
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}") from None
+    except UnreadableFileError:
+        raise
+    except ValueError as error:  # a NUL in the name
+        raise UnreadableFileError(f"{path!r} cannot be read: {error}") from None
     try:
         text = data.decode("utf-8-sig")  # a byte order mark, as spreadsheets write it, belongs to no token
     except UnicodeDecodeError as error:
