@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from tests.comparison import assert_same
+from transductor.certification import certify
 from transductor.checks import LAW_TOLERANCE
 from transductor.heads import LookbackHead, RandomFeatureHead, RationalHead, UniversalHead, steadied
 from transductor.model import BackboneConfig, RationalReadout, RationalTransductor, load, save
+from transductor.tasks import ModularCounting
 from transductor.transitions import FAMILIES, DirectSum, OrthogonalTransitions, PermutationTransitions, steadied_table
 from transductor.transitions.laws import Orthogonal
 from transductor.transitions.steadying import is_orthogonal
@@ -163,3 +165,10 @@ def test_families_that_promise_orthogonality_are_those_of_the_benchmark():
 def test_a_readout_too():
     model = RationalReadout(trained("orthogonal"), output_size=2)
     assert steadied(model).rational_head.transitions.name == "dense"
+
+
+def test_certify_reads_the_table_like_any_other():
+    """A model that knows nothing is refuted by a word, steadied or not; the word is read with the new numbers."""
+    model = RationalReadout(trained("orthogonal", vocab_size=2), output_size=2).eval()
+    certificate = certify(steadied(model), against=ModularCounting(2).automaton())
+    assert certificate.verdict == "refuted"
