@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import re
+import stat
 import time
 import warnings
 from collections.abc import Mapping
@@ -128,7 +129,7 @@ class Bundle:
             manifest = self.read_manifest(folder)
             weights = folder / manifest["weights"]
             try:
-                if weights.exists() and not weights.is_file():
+                if not stat.S_ISREG(weights.stat().st_mode):  # one question: between two, the file may be removed
                     raise CheckpointError(f"{weights} cannot be read: it is not a regular file")
                 data = weights.read_bytes()
                 break
