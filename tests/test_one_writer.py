@@ -96,7 +96,10 @@ def test_a_deleted_folder_is_told(tmp_path):
 
 def test_a_folder_that_cannot_be_written_to_is_refused_at_once(tmp_path):
     (tmp_path / "file").write_text("")
-    for folder, words in (("file", "must be a folder"), ("file/sub", "cannot be written to: Not a directory")):
+    for folder, words in (
+        ("file", "cannot be written to: it must be a folder"),
+        ("file/sub", "cannot be written to: Not a directory"),
+    ):
         with pytest.raises(OSError, match=words), only_writer(tmp_path / folder):
             pass
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

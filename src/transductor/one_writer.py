@@ -81,7 +81,7 @@ def only_writer(folder: str | Path, *, wait: float = 0.0) -> Iterator[None]:
         yield
         return
     if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"{folder} must be a folder; it is a file")
+        raise NotADirectoryError(f"{folder} cannot be written to: it must be a folder, and is a file")
     lock = _acquired(folder, wait)
     _held[key] = lock
     try:
