@@ -35,6 +35,9 @@ from transductor.automata.moore import MooreMachine
 
 METHODS = ("description_length", "edsm", "rpni")
 
+_CLASSICAL = 60
+"""The most states of the classical start: wrong labels make it grow, and then it is worth nothing."""
+
 Progress = Callable[[float, str], None]
 
 
@@ -174,6 +177,14 @@ class _Learner:
         results = [search.measured(np.zeros((1, sample.letters), dtype=np.int32))]
         if start is not None:
             results.append(search.improved(search.measured(start.table, start.start)))
+        # Where no label is wrong the classical way is quick, and with a label at every letter hard to beat.
+        classical = merged_machine(
+            sample, way="edsm", max_states=min(self.max_states, _CLASSICAL), go_on=lambda: self.go_on(part)
+        )
+        if classical is not None:
+            results.append(search.improved(search.measured(classical)))
+            if sample.tagged and results[-1].errors == 0:
+                return best_of(results)
         for number, rule in enumerate(starts(results, tagged=sample.tagged, brief=start is not None)):
             if not self.go_on(part):
                 break
