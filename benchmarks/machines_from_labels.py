@@ -241,7 +241,7 @@ def summary(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def report(folder: Path) -> None:
+def report(folder: Path, measured_with: str) -> None:
     records = read(folder / "learn")
     failures = [each for each in records if "failed" in each]
     records = [each for each in records if "failed" not in each]
@@ -284,6 +284,7 @@ def report(folder: Path) -> None:
         "failed": failures,
     }
     settings = {
+        "measured with": measured_with,
         "languages": len(languages()),
         "seeds": SEEDS,
         "seconds": SECONDS,
@@ -335,9 +336,10 @@ def main() -> None:
     parser.add_argument("--conditions", default=";".join(CONDITIONS), help="separated by semicolons")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--folder", default=str(FOLDER))
+    parser.add_argument("--measured-with", default="", help="commit and machine of the records, if others than these")
     arguments = parser.parse_args()
     if arguments.what == "report":
-        report(Path(arguments.folder))
+        report(Path(arguments.folder), arguments.measured_with)
         return
     work = list(jobs(arguments))
     began = time.perf_counter()
