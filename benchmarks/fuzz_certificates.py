@@ -26,8 +26,10 @@ from transductor.automata import MooreMachine
 from transductor.certification import certify
 from transductor.compilation import compile_model
 from transductor.extraction.hardening import machine_head
+from transductor.heads import RationalHead
 from transductor.model import BackboneConfig, NoAttention, RationalReadout, SlidingWindow
 from transductor.results import Record, environment
+from transductor.transitions import DenseTransitions
 
 RESULTS = Path(__file__).parent / "results"
 FORMATS = {
@@ -73,14 +75,20 @@ def drawn_model(seed: int) -> tuple[torch.nn.Module, MooreMachine, str, str, boo
         tensors = ["injection.projections.weight", "backbone.final_norm.weight", "backbone.readout.weight"]
     else:
         head = machine_head(machine)
+        if kind == "drifting readout":  # permutations cannot drift
+            table = head.transitions.table()
+            head = RationalHead(DenseTransitions(state_dim=machine.states, vocab_size=machine.letters))
+            with torch.no_grad():
+                head.transitions.get_parameter("source.raw").copy_(table.flatten(1))
+                head.raw_initial_state.zero_()[machine.start] = 1.0
         readout = torch.nn.functional.one_hot(torch.tensor(machine.outputs), 3).T.float()
         model = RationalReadout(head, 3)
         with torch.no_grad():
             model.readout.weight.copy_(readout + 0.2 * torch.randn(readout.shape))
             model.readout.bias.copy_(0.2 * torch.randn(3))
             if kind == "drifting readout":
-                table = head.transitions.get_parameter("source.raw")
-                table.add_(10.0 ** float(random.uniform(-9, -2)) * torch.randn(table.shape))
+                raw = head.transitions.get_parameter("source.raw")
+                raw.add_(10.0 ** float(random.uniform(-9, -2)) * torch.randn(raw.shape))
         tensors = ["rational_head.raw_initial_state", "readout.weight", "readout.bias"]
     model = model.to(FORMATS[name]).eval()
     if name == "float64" or random.random() < 0.2:
