@@ -258,7 +258,7 @@ def _contradicted(machine: MooreMachine, everything: LabelledWords, names: Vocab
 
 
 def _band_name(band: Band) -> str:
-    """Return the multiple of the trained length and the lengths that occur, such as ``2×: 36–39``."""
+    """Return the multiple of the trained length and the lengths that occur, such as ``to 2×: 36–39``."""
     lengths = [len(row) - 1 for row in band.part.of_lengths(band.above, band.up_to).tokens]
     shortest, longest = min(lengths), max(lengths)
     return f"{band.name}: {shortest}" + (f"–{longest}" if longest > shortest else "")

@@ -19,7 +19,7 @@ class Band:
     """Sequences between two multiples of the trained length.
 
     Attributes:
-        name: Such as ``"2×"``: longer than trained, up to twice as long.
+        name: Such as ``"to 2×"``: longer than trained, up to twice as long.
         part: The part of the data they belong to.
         above: They are longer than this,
         up_to: and at most this long.
@@ -39,7 +39,7 @@ def bands(data: DividedData) -> list[Band]:
         return reached
     multiple, above = 2, trained
     while above < data.longer.longest:
-        band = Band(f"{multiple}×", data.longer, above, multiple * trained)
+        band = Band(f"to {multiple}×", data.longer, above, multiple * trained)
         if len(data.longer.of_lengths(band.above, band.up_to)):
             reached.append(band)
         multiple, above = 2 * multiple, multiple * trained
