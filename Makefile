@@ -32,8 +32,8 @@ test-slow: $(READY)
 	$(BIN)/python -m pytest -q -m slow
 
 lint: $(READY)
-	$(BIN)/ruff check src tests benchmarks examples docs/make_architecture.py
-	$(BIN)/ruff format --check src tests benchmarks examples docs/make_architecture.py
+	$(BIN)/ruff check src tests benchmarks examples docs/make_architecture.py docs/make_theory.py docs/make_results.py
+	$(BIN)/ruff format --check src tests benchmarks examples docs/make_architecture.py docs/make_theory.py docs/make_results.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -363,7 +363,7 @@ def networks(arguments: argparse.Namespace) -> list[tuple[Language, int]]:
     return [(language, seed) for seed in range(arguments.seeds) for language in two_classes]
 
 
-def report(folder: Path) -> None:
+def report(folder: Path, measured_with: str) -> None:
     table: dict[str, dict[str, Any]] = {}
     for path in sorted((folder / "train").glob("*.json")):
         plain = json.loads(path.read_text())
@@ -388,7 +388,8 @@ def report(folder: Path) -> None:
                     "refused": sum("refused" in each for each in part),
                     "seconds": round(statistics.median(each["seconds"] for each in part), 2),
                 }
-    Record("networks_from_labels", {"batch": BATCH, "width": WIDTH, "state": STATE}, table, environment()).write(RESULT)
+    settings = {"measured with": measured_with, "batch": BATCH, "width": WIDTH, "state": STATE}
+    Record("networks_from_labels", settings, table, environment()).write(RESULT)
     print(json.dumps(table, indent=1))
 
 
@@ -403,6 +404,9 @@ def main() -> None:
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--conditions", default=";".join(CONDITIONS), help="separated by semicolons")
     parser.add_argument("--folder", default=str(FOLDER))
+    parser.add_argument(
+        "--measured-with", default="this machine and code", help="for the report: which code and machine"
+    )
     arguments = parser.parse_args()
     if arguments.what == "train":
         if arguments.device != "cpu":
@@ -411,7 +415,7 @@ def main() -> None:
             for condition in arguments.conditions.split(";"):
                 train(kind, condition, networks(arguments), arguments)
     elif arguments.what == "report":
-        report(Path(arguments.folder))
+        report(Path(arguments.folder), arguments.measured_with)
     else:
         asked(arguments, machine_of_network if arguments.what == "extract" else machine_of_both)
 

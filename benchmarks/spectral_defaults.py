@@ -6,7 +6,8 @@ machine itself.  Beside ``SpectralLearner()`` stand a trigram model with Witten�
 of states from a random start (100 steps, relaxed like ours, a background of weight 0.001).
 
 Writes ``benchmarks/results/spectral_defaults.json`` and ``spectral_defaults.png``.  Usage:
-``python benchmarks/spectral_defaults.py [--machines 24] [--jobs 1] [--output FOLDER]``.
+``python benchmarks/spectral_defaults.py [--machines 24] [--jobs 1] [--output FOLDER]``; with ``--draw`` only the figure
+is drawn again, from the record that is there.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from joblib import Parallel, delayed
 from transductor.automata import RankWarning, SpectralLearner, WeightedAutomaton
 from transductor.automata.probabilistic import perplexity, random_probabilistic, sampled, smoothed, unigram
 from transductor.automata.spectral.expectation import PrefixTree, em_step, random_start
-from transductor.results import Record
+from transductor.results import Record, read_record
 
 STRINGS, FRESH, EM_STEPS = 20_000, 10_000, 100
 MODELS = ("default", "trigram", "em")
@@ -117,7 +118,7 @@ def measured(number: int) -> dict[str, Any]:
 def drawn(rows: list[dict[str, Any]], path: Path) -> Path:
     """Draw how far each model is above the true perplexity, machine by machine, sorted by the default learner."""
     ordered = sorted(rows, key=lambda row: row["default_above"])
-    figure, panel = plt.subplots(figsize=(9, 4), layout="constrained")
+    figure, panel = plt.subplots(figsize=(9, 4.5), layout="constrained")
     labels = {
         "default": "default learner",
         "trigram": "trigram, Witten–Bell",
@@ -127,7 +128,12 @@ def drawn(rows: list[dict[str, Any]], path: Path) -> Path:
     for name, marker in zip(labels, "osx.", strict=True):
         panel.plot([100 * row[f"{name}_above"] for row in ordered], marker, label=labels[name])
     panel.axhline(1, color="grey", linewidth=0.8, linestyle="--")
-    panel.set(yscale="log", xlabel="machine", ylabel="perplexity above the true one, %", xticks=[])
+    names = [
+        f"{row['machine']}: {row['states']} × {row['letters']}, {'sparse' if row['concentration'] < 0.1 else 'dense'}"
+        for row in ordered
+    ]
+    panel.set(yscale="log", xlabel="machine: states × letters", ylabel="perplexity above the true one, %")
+    panel.set_xticks(range(len(names)), names, rotation=60, ha="right", rotation_mode="anchor", fontsize="small")
     panel.legend(frameon=False)
     figure.savefig(path, dpi=150)
     return path
@@ -139,7 +145,12 @@ def main() -> None:
     parser.add_argument("--machines", type=int, default=24)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--draw", action="store_true", help="draw the record that is there")
     options = parser.parse_args()
+    if options.draw:
+        rows = read_record(options.output / "spectral_defaults.json").measurements["machines"]
+        print(drawn(rows, options.output / "spectral_defaults.png"))
+        return
     rows = list(Parallel(n_jobs=options.jobs)(delayed(measured)(number) for number in range(options.machines)))
     summary = {
         name: {"median": median(above), "worst": max(above)}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import os
@@ -9,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import settings
 
 from tests import forks
+from tests.longest import LONGEST
 
 gc.disable()  # until all tests are collected: what they import stays
 
@@ -19,31 +20,7 @@ if not torch.cuda.is_available():
     # Kernels for a GPU are tested on any machine, by Triton's interpreter; it is chosen when triton is imported.
     os.environ.setdefault("TRITON_INTERPRET", "1")
     # At every seed torch writes down the stack, for devices that may be started later; none will be.
-    torch.cuda.manual_seed_all = torch.xpu.manual_seed_all = lambda seed: None
-
-# These files take longest. They begin first, so that no worker is left alone with one of them at the end.
-LONGEST = (
-    "training/test_distributed.py",
-    "integrations/test_export.py",
-    "certification/test_rocq.py",
-    "integrations/test_every_host.py",
-    "kernels/test_triton.py",
-    "integrations/test_distributed_accelerate.py",
-    "recurrence/test_operator.py",
-    "cli/test_app.py",
-    "test_surface.py",
-    "test_committed_results.py",
-    "bench/test_latency.py",
-    "studies/test_reproduction.py",
-    "test_contributing.py",
-    "test_examples.py",
-    "kernels/test_compile.py",
-    "model/test_time_parallel.py",
-    "recurrence/test_sequence_parallel.py",
-)
-
-settings.register_profile("house", deadline=None, max_examples=30, derandomize=True)
-settings.load_profile("house")
+    torch.cuda.manual_seed_all = torch.xpu.manual_seed_all = torch.mtia.manual_seed_all = lambda seed: None
 
 
 def pytest_configure(config):
@@ -63,9 +40,9 @@ def pytest_collection_finish():
     gc.enable()
 
 
-def pytest_unconfigure():
-    """Give everything back to the collector; otherwise nanobind, at the end of the process, reports leaks."""
-    gc.unfreeze()
+# Give everything back to the collector at the end, otherwise nanobind reports leaks; not before pytest's last complete
+# collections, which are many and would look for cycles in all that was imported.
+atexit.register(gc.unfreeze)
 
 
 def pytest_collection_modifyitems(items):
@@ -88,3 +65,12 @@ def repeatable():
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(scope="module")
+def coarse():
+    """Draw pictures of few pixels, for tests that look at none: sizes are in points, so all else is the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("style", "portrait"):
+            patch.setattr(f"transductor.report.{module}._DOTS_PER_INCH", 40)
+        yield

@@ -49,7 +49,7 @@ def _started(module, *arguments):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=environment(),
+        env=environment(CUDA_VISIBLE_DEVICES=""),  # ranks are processes on CPUs, also where there is a GPU
         start_new_session=True,  # one signal reaches every process of it
     )
 

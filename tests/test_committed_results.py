@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ def test_every_run_of_every_study_is_there():
     assert done == sum(len(study.arms) * len(study.seeds) for study in STUDIES.values())
 
 
+@pytest.mark.usefixtures("coarse")
 def test_the_tables_are_those_of_the_records(tmp_path):
     """Every committed table is rebuilt byte for byte, and every figure has its records."""
     written = {path.relative_to(tmp_path) for path in study_report(RESULTS, tmp_path)}
@@ -39,12 +41,24 @@ def test_the_tables_are_those_of_the_records(tmp_path):
             assert (RESULTS / path).stat().st_size > 10_000, path
 
 
+@pytest.fixture(scope="module")
+def specified(tmp_path_factory):
+    """What gives the machine of an arm's task, and the file that specifies it, once for all seeds."""
+
+    @cache
+    def machine_and_file(study, arm_name):
+        (arm,) = (arm for arm in STUDIES[study].arms if arm.name == arm_name)
+        machine = arm.task.automaton()
+        series = series_of_labels(machine, [*map(str, range(machine.letters))])
+        return machine, write(series, tmp_path_factory.mktemp(arm_name) / "task.json")
+
+    return machine_and_file
+
+
 @pytest.mark.parametrize("path", PROOFS, ids=lambda path: "-".join(path.parts[-3:]).removesuffix(".json.gz"))
-def test_the_independent_checker_accepts_every_proof(path, tmp_path):
+def test_the_independent_checker_accepts_every_proof(path, specified):
     study, arm_name, seed = path.parts[-3], path.parts[-2], path.name.removesuffix(".json.gz")
-    (arm,) = (arm for arm in STUDIES[study].arms if arm.name == arm_name)
-    machine = arm.task.automaton()
-    specification = write(series_of_labels(machine, [*map(str, range(machine.letters))]), tmp_path / "task.json")
+    machine, specification = specified(study, arm_name)
     said = check(path, RESULTS / "hardened" / study / arm_name / seed, specification)
     assert "proved" in said
     if seed == "seed0" and path.stat().st_size < 200_000:  # the large ones take seconds, and show nothing else

@@ -47,7 +47,8 @@ def imported_modules(folder: str) -> dict[str, Path]:
 def test_every_import_is_declared():
     available = {MODULES.get(name, name.replace("-", "_")) for name in declared()}
     # Scripts of one folder import one another by name.
-    ours = {"transductor", "tests", *(path.stem for path in (ROOT / "benchmarks").glob("*.py"))}
+    scripts = [path.stem for folder in ("benchmarks", "docs") for path in (ROOT / folder).glob("*.py")]
+    ours = {"transductor", "tests", *scripts}
     for folder in ("src", "tests", "benchmarks", "examples", "docs"):
         for module, path in imported_modules(folder).items():
             assert module in available | ours | set(BROUGHT_ALONG), f"{path} imports {module}, which is not declared"

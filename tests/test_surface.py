@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import subprocess
@@ -104,6 +105,9 @@ for number, block in enumerate(json.loads(sys.argv[1])):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
 def test_the_documentation_runs(page, tmp_path):
+    imported = re.findall(r"^(?:from|import) (\w+)", "\n".join(blocks(page)), re.MULTILINE)
+    if missing := {name for name in imported if importlib.util.find_spec(name) is None}:
+        pytest.skip(f"could not import {', '.join(sorted(missing))}")
     forks.run("-c", RUN_BLOCKS, json.dumps(blocks(page)), page.name, folder=tmp_path, PYTHONWARNINGS="error")
 
 

@@ -2,7 +2,7 @@
 
 A configuration is a frozen dataclass decorated with :func:`configuration`.  In JSON it is an object whose
 ``"kind"`` names the class, so alternatives are two objects and never two flags; unknown kinds, unknown
-fields and missing fields are refused by name.
+fields, missing fields and values of another kind than the field's type hint says are refused by name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar, cast
 
-from transductor.json_reading import JSONError, parsed_json
+from transductor.json_reading import JSONError, brief, parsed_json
+from transductor.typed_values import check_kind, hints_of
 
 _T = TypeVar("_T")
 
@@ -70,7 +71,7 @@ def from_plain(value: Any) -> Any:
     fields = {f.name: f for f in dataclasses.fields(cast(Any, cls))}
     unknown = sorted(set(items) - set(fields))
     if unknown:
-        raise ConfigurationError(f"{kind} has no field {unknown[0]!r}; its fields are {', '.join(fields)}")
+        raise ConfigurationError(f"{kind} has no field {unknown[0][:40]!r}; its fields are {', '.join(fields)}")
     missing = [
         name
         for name, f in fields.items()
@@ -78,10 +79,13 @@ def from_plain(value: Any) -> Any:
     ]
     if missing:
         raise ConfigurationError(f"{kind} needs the field {missing[0]!r}")
+    hints = hints_of(cls)
     try:
+        for name, item in items.items():
+            check_kind(name, item, hints[name])
         return cls(**items)
     except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"{kind}: {error}") from error
+        raise ConfigurationError(f"{kind}: {brief(error)}") from error
 
 
 def to_json(value: Any) -> str:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import re
+import sys
 import zlib
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from transductor.file_reading import bytes_of
+
 MOST_BYTES: Final = 32 * 2**20
+_MOST_MEMORY: Final = 800 * 2**20  # of the value, in bytes
+_DEEPEST: Final = 100  # what walks through a value calls itself
+_NOT_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^][{}"]+', re.DOTALL)
 
 
 class JSONError(ValueError):
@@ -17,6 +26,12 @@ class JSONError(ValueError):
     def __init__(self, reason: str, line: int | None = None) -> None:
         super().__init__(reason)
         self.line = line
+
+
+def brief(error: Exception) -> str:
+    """Return what an error says in one line of at most 400 characters; some quote a file or their own source."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return lines[0] if len(lines[0]) <= 400 else f"{lines[0][:399]}…"
 
 
 def read_json(path: str | Path, *, most_bytes: int = MOST_BYTES) -> Any:
@@ -29,21 +44,15 @@ def read_json(path: str | Path, *, most_bytes: int = MOST_BYTES) -> Any:
     Raises:
         JSONError: Also for a file that cannot be read.
     """
-    file = Path(path)
     try:
-        if file.exists() and not file.is_file():
-            raise JSONError(f"{path} cannot be read: it is not a regular file")
-        with open(file, "rb") as opened:
-            data = opened.read(most_bytes + 1)
+        data = bytes_of(path, most_bytes + 1)
         if data[:2] == b"\x1f\x8b":
-            with gzip.open(file, "rb") as opened:
-                data = opened.read(most_bytes + 1)
+            with gzip.open(io.BytesIO(data)) as packed:
+                data = packed.read(most_bytes + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise JSONError(f"{path} is not JSON: it is not a complete gzip file ({error})") from error
-    except (OSError, ValueError) as error:
-        if isinstance(error, JSONError):
-            raise
-        raise JSONError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    except OSError as error:
+        raise JSONError(f"{path} cannot be read: {error.strerror or error}") from error
     if len(data) > most_bytes:
         raise JSONError(f"{path} is larger than {most_bytes // 2**20} MiB")
     try:
@@ -55,7 +64,11 @@ def read_json(path: str | Path, *, most_bytes: int = MOST_BYTES) -> Any:
 
 
 def parsed_json(text: str) -> Any:
-    """Return the value of a JSON text; refuse a field given twice, NaN, infinity, and numbers too long to read."""
+    """Return the value of a JSON text; refuse a field given twice, NaN, infinity, and numbers too long to read.
+
+    Also refused is what is nested deeper than a hundred times, and what would take more than 800 MiB of memory.
+    """
+    _check_cost(text)
     try:
         return json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse_constant, parse_float=_finite)
     except json.JSONDecodeError as error:
@@ -66,6 +79,17 @@ def parsed_json(text: str) -> Any:
         raise
     except ValueError as error:  # an integer of more digits than Python reads
         raise JSONError(f"not JSON: {error}") from None
+
+
+def _check_cost(text: str) -> None:
+    """Refuse what would exhaust memory, or the stack of whoever walks through the value, before it is parsed."""
+    lists, objects = text.count("["), text.count("{")
+    if sys.getsizeof(text) + 64 * lists + 300 * objects + 40 * text.count(",") > _MOST_MEMORY:
+        raise JSONError(f"not JSON: its value would take more than {_MOST_MEMORY // 2**20} MiB")
+    if lists + objects > _DEEPEST:
+        steps = (1 if bracket in "[{" else -1 for bracket in _NOT_BRACKETS.sub("", text) if bracket != '"')
+        if max(accumulate(steps), default=0) > _DEEPEST:
+            raise JSONError("not JSON: it is nested too deeply")
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -127,7 +127,7 @@ def _holder(path: Path) -> str:
     """Return who holds a folder, in words; the file is read while another process may be writing it."""
     try:
         who: Any = read_json(path, most_bytes=4096)
-        return f"process {int(who['process'])} on {str(who['host'])[:80]}, since {str(who['since'])[:40]}"
+        return f"process {str(int(who['process']))[:20]} on {str(who['host'])[:80]}, since {str(who['since'])[:40]}"
     except (JSONError, KeyError, TypeError, ValueError):
         return "another process"
 

@@ -7,20 +7,22 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.automata.random_machines import rational_automaton, rationals
 from tests.automata.test_weighted import in_semiring
+from tests.properties import given, settings, st
 from transductor.automata import (
+    DFA,
     WEIGHTS,
     WeightedAutomaton,
     all_words,
     cascaded,
     extended,
+    gated,
     left_quotient,
     only_word,
     power,
+    rank,
     renamed,
     restricted,
     reversed_series,
@@ -199,3 +201,24 @@ def test_cascades_associate(seed):
 def test_bad_arguments_are_refused_by_name(words, act):
     with pytest.raises(ValueError, match=words):
         act(*pair())
+
+
+def test_a_gated_stack_reads_the_state_of_before_the_letter():
+    first = DFA("ab", np.array([[1, 2], [2, 0], [0, 0]]), 0, frozenset())
+    rng = np.random.default_rng(0)
+    gates, initial, final = rationals(rng, 2, 3, 2, 2), rationals(rng, 2), rationals(rng, 2)
+    both = gated(first, gates, initial, final)
+    assert both.dim == rank(both) == 6
+    for word in WORDS:
+        state, h2 = first.start, initial
+        for letter in both.indices(word):
+            state, h2 = first.transitions[state, letter], gates[letter, state] @ h2
+        assert both(word) == final @ h2
+
+
+def test_gates_of_another_shape_are_refused():
+    first = DFA("ab", np.array([[1, 0], [0, 1]]), 0, frozenset())
+    with pytest.raises(ValueError, match=r"gates must have shape \(2, 2, 3, 3\)"):
+        gated(first, np.zeros((2, 3, 3, 3), dtype=int), [1, 0, 0], [1, 0, 0])
+    with pytest.raises(ValueError, match="vectors of one length"):
+        gated(first, np.zeros((2, 2, 3, 3), dtype=int), [1, 0, 0], [1, 0])

@@ -7,9 +7,8 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from tests.properties import given, settings, st
 from transductor.automata.finite_algebra import (
     complemented,
     concatenated,

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.automata.fuzz import mutated
 from tests.automata.samples import (
     CASES,
     JFLAP_TEXT,
@@ -18,6 +17,7 @@ from tests.automata.samples import (
     random_machine,
     there_and_back,
 )
+from tests.fuzzing.damage import mutated
 from transductor.automata import formats, from_dfa, regex
 from transductor.automata.finite_algebra import minimised
 from transductor.automata.finite_automata import DFA, NFA, determinised

@@ -11,7 +11,7 @@ import pytest
 from transductor.automata import IGNORED, MooreMachine, learned_from_labels
 from transductor.automata.induction.merging import shaped_class
 from transductor.automata.induction.sample import sample_of
-from transductor.automata.induction.search import Search, completed
+from transductor.automata.induction.search import Search, changed_by_lot, completed
 from transductor.automata.induction.support import hypergeometric_tail, longest_tenth
 
 PARITY = MooreMachine([[0, 1], [1, 0]], [0, 1])
@@ -230,3 +230,30 @@ def test_without_numba_the_same_machine_is_learned():
     )
     assert plain == fast
     assert plain
+
+
+def test_many_letters_that_behave_alike_are_found_in_groups():
+    """Twenty-four letters do one of three things each; merging states alone has nothing to go by."""
+    behaviours = np.random.default_rng(3).integers(0, 3, 24)
+    machine = MooreMachine(np.array([[1, 0, 0], [2, 1, 0], [0, 2, 0]])[:, behaviours], [0, 1, 1])
+    words, labels = drawn(machine, 2500, seed=3)
+    answer = learned_from_labels(words, labels, letters=24, classes=2)
+    assert same(answer.machine, machine)
+    assert answer.supported, answer.reasons
+
+
+def test_changes_by_lot_are_machines_and_what_is_better_is_kept(monkeypatch):
+    words, labels = drawn(MOD_3, 300, seed=4, longest=14)
+    search = Search(sample_of(words, labels, 3, 3), max_states=20)
+    exact = search.measured(MOD_3.transitions.astype(np.int32))
+    wrong = exact.table.copy()
+    wrong[1, 1], wrong[2, 0] = 0, 1
+    caught = search.measured(wrong)
+    for seed in range(20):
+        table, start = changed_by_lot(caught, np.random.default_rng(seed), 20)
+        assert 0 <= table.min() <= table.max() < len(table)
+        assert 0 <= start < len(table)
+    monkeypatch.setattr(search, "improved", lambda candidate: candidate)  # what the lot alone does
+    shaken = [search.shaken(caught, np.random.default_rng(seed)).bits for seed in range(10)]
+    assert max(shaken) <= caught.bits
+    assert min(shaken) < caught.bits - 1

@@ -6,9 +6,9 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 
 from tests.automata.test_finite_automata import dfas, language, nfas
+from tests.properties import given, settings
 from transductor.automata import compiled, finite_algebra
 from transductor.automata.finite_algebra import escaping_word, is_included, minimised, separating_word
 from transductor.automata.finite_automata import DFA, NFA, determinised

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from transductor.automata import HankelBlock, learned, rank, reversed_series
-from transductor.automata.closure import forward_closure, integer_form
+from transductor.automata.closure import IntegerColumns, reachable_words
 from transductor.automata.decomposition.cascade import verify
 from transductor.automata.decomposition.krohn_rhodes import decomposed
 from transductor.automata.library import LIBRARY, machine, machines
+from transductor.automata.modular import random_primes
 from transductor.automata.spectral.hankel_block import basis_words
 
 MACHINES = {each.name: each for each in machines()}
@@ -57,7 +58,9 @@ def spanning_words(automaton):
     """Words that lead to a basis of all that can be reached: by them a Hankel block has the full rank."""
     if automaton.weights.name == "float":
         return basis_words(automaton.alphabet, 3)
-    words = forward_closure(integer_form(automaton), coordinates=False).words
+    prime = next(random_primes())
+    initial, matrices, _ = IntegerColumns.of(automaton).residues(prime)
+    words = reachable_words(initial, matrices, prime)
     return [tuple(automaton.alphabet[letter] for letter in word) for word in words] or [()]
 
 
@@ -113,5 +116,17 @@ def test_unknown_names_are_refused(words, name):
 
 
 def test_every_kind_is_among_the_machines():
-    assert {name.partition(":")[0] for name in MACHINES} == set(LIBRARY)
+    assert {name.partition(":")[0] for name in MACHINES} == set(LIBRARY) - {"positions"}
     assert all(each.summary and machine(name).name == name for name, each in MACHINES.items())
+
+
+def test_positions_are_exact_and_never_come_again():
+    each = machine("positions:3")
+    states = [tuple(state) for state in each.automaton.trajectory("a" * 60)]
+    assert len(set(states)) == 61
+    for time, state in enumerate(states):
+        assert sum(state[::2]) == each.law("a" * time) == each.automaton("a" * time)
+        assert all(cosine**2 + sine**2 == 1 for cosine, sine in zip(state[::2], state[1::2], strict=True))
+    assert rank(each.automaton) == 6
+    with pytest.raises(ValueError, match="positions must have an integer from 1 to 8"):
+        machine("positions:9")

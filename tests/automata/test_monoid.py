@@ -7,9 +7,9 @@ from math import lcm
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 
 from tests.automata.test_finite_automata import ALPHABET, all_words, dfas
+from tests.properties import given, settings
 from transductor.automata.decomposition.monoid import Aperiodicity, green_classes, is_aperiodic, syntactic_monoid
 from transductor.automata.finite_algebra import minimised
 from transductor.automata.finite_automata import DFA

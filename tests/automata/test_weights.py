@@ -8,9 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from tests.properties import given, st
 from transductor.automata.weights import WEIGHTS, weights_named
 
 FINITE = st.floats(-20, 20, allow_subnormal=False)

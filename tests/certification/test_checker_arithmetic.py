@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from fractions import Fraction
 
-import mpmath
 import numpy as np
 import pytest
 import torch
@@ -21,6 +20,7 @@ from transductor.heads import LookbackHead, RationalHead
 from transductor.model import BackboneConfig, NoAttention, RationalTransductor
 from transductor.transitions import PermutationTransitions
 
+mpmath = pytest.importorskip("mpmath")
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 

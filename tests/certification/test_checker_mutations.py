@@ -10,7 +10,6 @@ import base64
 import copy
 import itertools
 import json
-import math
 import random
 import shutil
 from collections import Counter
@@ -21,6 +20,7 @@ import safetensors.torch
 import torch
 
 from tests.certification.proofs import all_cases, prove, signed_again
+from tests.fuzzing.mutations import altered_container, altered_leaf, part_of, places_in
 from transductor.automata import DFA, MooreMachine, labels_of_series
 from transductor.automata.formats import read
 from transductor.automata.moore import IGNORED
@@ -92,62 +92,6 @@ def says_the_truth(plain, word, states, logits, wanted):
         if not all(true):
             return False
     return True
-
-
-def places_in(value, path=()):
-    """Every part of a JSON value, by its path."""
-    yield path
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for name, part in parts:
-        yield from places_in(part, (*path, name))
-
-
-def part_of(value, path):
-    for name in path:
-        value = value[name]
-    return value
-
-
-def altered_leaf(value, rng):
-    """Another value in place of a leaf, often a close one."""
-    if isinstance(value, bool) or value is None:
-        return rng.choice([True, False, None, 0, 1])
-    if isinstance(value, int):
-        return rng.choice([value + 1, value - 1, -value, 0, -1, value * 2, float(value), str(value), 2**70, None])
-    if isinstance(value, float):
-        steps = [math.nextafter(value, math.inf), math.nextafter(value, -math.inf), -value, 0.0, value * 2, value / 2]
-        return rng.choice([*steps, value + 1e-6, value - 1e-6, 1e308, 5e-324, round(value), str(value), None])
-    if isinstance(value, str):
-        return rng.choice([value + "x", value[:-1], value[::-1], "", 7, "proved", "float32", "float64", "node", "edge"])
-    return value
-
-
-def altered_container(value, rng):
-    """A list or an object with something missing, twice, swapped or moved."""
-    value = copy.copy(value)
-    if isinstance(value, dict):
-        names = list(value)
-        if names and rng.random() < 0.5:
-            del value[rng.choice(names)]
-        elif len(names) > 1:
-            first, second = rng.sample(names, 2)
-            value[first], value[second] = value[second], value[first]
-        return value
-    if not value:
-        return [0]
-    first, second = rng.randrange(len(value)), rng.randrange(len(value))
-    match rng.randrange(5):
-        case 0:
-            value[first], value[second] = value[second], value[first]
-        case 1:
-            del value[first]
-        case 2:
-            value.insert(first, copy.deepcopy(value[second]))
-        case 3:
-            value[first] = copy.deepcopy(value[second])
-        case _:
-            value.reverse()
-    return value
 
 
 # The parts of a certificate that the checker reads; all others are its words about itself.

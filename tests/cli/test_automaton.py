@@ -23,13 +23,22 @@ def invoke(*arguments):
 def test_show_weighs_words_and_says_what_is_known():
     result = invoke("show", "counter:3", "0110", "1")
     assert result.exit_code == 0, result.output
-    for words in ("3 states, 2 letters, rational", "rank of the Hankel matrix: 3 (exact)", "'0110': 2", "1 → 2"):
+    for words in ("3 states, 2 letters, rational", "rank of the Hankel matrix: 3 (proved", "'0110': 2", "1 → 2"):
         assert words in result.output
     assert "not star-free" in invoke("show", "regex:(aa)*").output
     assert "star-free" in invoke("show", "regex:(ab)*", "abab").output
     assert "the empty language" in invoke("show", "regex:a(?!)").output
     assert "'a a b': 2" in invoke("show", "wmso:sum x. [a(x)]", "a a b", "-a", "a b").output
     assert "120 states" in invoke("show", "symmetric:5").output
+
+
+def test_a_rank_is_said_to_be_proved_only_where_it_is(monkeypatch):
+    """Modulo primes that divide something it is too small; what was asked of primes alone says so."""
+    source, said = "a_n_b_n", "modulo three random primes: never too large; minimise proves it"
+    assert f"rank of the Hankel matrix: 5 ({said})" in invoke("show", source).output
+    monkeypatch.setattr("transductor.automata.reduction.rank_by_primes", lambda machine: 4)
+    assert f"rank of the Hankel matrix: 4 ({said})" in invoke("show", source).output
+    assert invoke("show", "rotation:7").output.rstrip().endswith("rank of the Hankel matrix: 2")
 
 
 def test_list_names_every_machine():

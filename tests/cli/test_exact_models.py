@@ -23,6 +23,8 @@ from transductor.tasks import task_named
 from transductor.training import FileData, Vocabulary
 from transductor.transitions import DenseTransitions
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 PAGE = Path(__file__).parents[2] / "docs" / "certify.md"
 
 

@@ -24,6 +24,8 @@ from transductor.portraits import read_portrait
 from transductor.training import FileData, Trainer, TrainingSettings, Vocabulary
 from transductor.transitions import DenseTransitions
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 LANGUAGE = "(ab)*"
 
 

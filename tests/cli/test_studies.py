@@ -25,6 +25,8 @@ from transductor.report.style import QUICK, mark_quick
 from transductor.studies import STUDIES, Probe, Study, reproduction, running
 from transductor.studies.running import record_path
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 # Under names that the report knows, so that it draws what it would draw.
 GAP = Study(
     "regular_gap",
@@ -171,7 +173,6 @@ def test_an_unknown_study_is_answered_with_the_names_there_are(tmp_path, monkeyp
 
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.setitem(sys.modules, "ray.util.joblib", None)
     result = reproduce(tmp_path, "odd", "--backend", "ray")
     assert result.exit_code == 2
     assert "error: backend 'ray' needs the package ray" in result.output
@@ -188,6 +189,22 @@ def test_jobs_default_to_the_cores(tmp_path, monkeypatch):
     monkeypatch.setattr("joblib.cpu_count", lambda: 7)
     invoke("reproduce", "odd", "--output", tmp_path)
     assert (asked["jobs"], asked["backend"], asked["device"]) == (7, "loky", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "words"), [(1, "1 process on the GPU; "), (4, "4 processes, one for each GPU; ")], ids=["one", "four"]
+)
+def test_jobs_on_gpus_default_to_the_gpus(tmp_path, monkeypatch, gpus, words):
+    asked = {}
+    monkeypatch.setattr(reproduction, "reproduce", lambda *_, **options: asked.update(options))
+    monkeypatch.setattr(commands, "chosen_device", lambda device: device)
+    monkeypatch.setattr(commands, "report", lambda *_: None)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    result = invoke("reproduce", "odd", "--device", "cuda", "--jobs", 0, "--output", tmp_path)
+    assert (asked["jobs"], asked["device"]) == (gpus, "cuda")
+    assert f"{words}small models leave room for more: --jobs N" in result.output
+    result = invoke("reproduce", "odd", "--device", "cuda", "--jobs", 16, "--output", tmp_path)
+    assert (asked["jobs"], words in result.output) == (16, False)
 
 
 @pytest.mark.usefixtures("no_report")
@@ -282,6 +299,7 @@ def test_control_c_on_a_terminal(tmp_path, jobs):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background programs ignore it
     ) as process:
         until = time.monotonic() + 120
         while not list(tmp_path.glob(".state/**/training.json")):  # a worker's first is at its step 500
@@ -291,7 +309,7 @@ def test_control_c_on_a_terminal(tmp_path, jobs):
         os.killpg(process.pid, signal.SIGINT)
         said, errors = process.communicate(timeout=60)
     assert process.returncode == 130, (said, errors)
-    assert f"interrupted; what was done is in {tmp_path}" in said
+    assert f"interrupted; what was done is in {tmp_path}" in errors
     assert "Traceback" not in said + errors
     assert not list(tmp_path.glob("endless/**/*.json"))
     state = next(tmp_path.glob(".state/endless/plain/seed*"))

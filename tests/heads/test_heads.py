@@ -6,10 +6,9 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.comparison import assert_same
+from tests.properties import given, st
 from transductor.bench.memory import PeakMemory
 from transductor.configuration import from_json, to_json
 from transductor.heads import HEADS, RandomFeatureHead, RationalHead, UniversalHead, build_head

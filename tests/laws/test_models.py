@@ -7,10 +7,9 @@ from itertools import pairwise, product
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.comparison import assert_same
+from tests.properties import given, st
 from transductor.configuration import from_json, to_json
 from transductor.heads import LookbackHead, RationalHead, UniversalHead
 from transductor.model import (

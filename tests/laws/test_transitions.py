@@ -80,6 +80,7 @@ OPTIONS = {
     "dplr": {"rank": 3, "spectral_cap": 0.5},
     "orthogonal": {"negatives": 0},
     "signed_cayley": {"negatives": 2},
+    "scaled_cayley": {"gains": "signed"},
     "householder": {"reflections": 3},
     "stochastic": {"temperature": 0.1},
     "sinkhorn": {"temperature": 0.1, "iterations": 3},
@@ -277,19 +278,66 @@ def test_a_step_by_tokens_knows_only_what_it_keeps(name):
     assert torch.equal(given(state, tokens), expected)
 
 
-@pytest.mark.parametrize("name", feature_driven())
-def test_lipschitz_in_the_features(name):
-    family = FAMILIES[name](state_dim=5, feature_dim=FEATURES).double()
-    shaken(family, steps=20)
-    bound = family.lipschitz_bound()
-    # These are smooth, but products of raw numbers (or directions of vanishing ones) have no global constant.
-    assert (bound is None) == (name in ("dplr", "butterfly", "householder", "sinkhorn"))
+def assert_lipschitz(family, bound):
     base = 2 * torch.randn(200, FEATURES, dtype=torch.float64)
     for step in (1e-4, 1e-1, 1.0):
         other = base + step * torch.nn.functional.normalize(torch.randn_like(base), dim=-1)
         moved = torch.linalg.matrix_norm(family.matrices(other) - family.matrices(base))
         ratio = (moved / (other - base).norm(dim=-1)).max().item()
         assert ratio <= (1e4 if bound is None else bound * (1 + 1e-6)), f"{ratio} > {bound}"
+
+
+@pytest.mark.parametrize("name", feature_driven())
+def test_lipschitz_in_the_features(name):
+    family = FAMILIES[name](state_dim=5, feature_dim=FEATURES).double()
+    shaken(family, steps=20)
+    bound = family.lipschitz_bound()
+    # These are smooth, but products of raw numbers (or directions of vanishing ones) have no global constant.
+    assert (bound is None) == (name in ("dplr", "butterfly", "householder"))
+    assert_lipschitz(family, bound)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("scaled_cayley", {"gains": "signed"}),
+        ("sinkhorn", {"temperature": 0.1, "iterations": 1}),
+        ("stochastic", {"temperature": 0.1}),
+        ("toeplitz", {"spectral_cap": 50.0}),
+    ],
+)
+def test_lipschitz_in_the_features_for_other_options(name, options):
+    family = FAMILIES[name](state_dim=4, feature_dim=FEATURES, **options).double()
+    shaken(family, steps=20)
+    assert_lipschitz(family, family.lipschitz_bound())
+    assert FAMILIES["butterfly"](state_dim=2, feature_dim=FEATURES).lipschitz_bound() is not None
+
+
+@pytest.mark.parametrize("name", composite_examples(vocab_size=1))
+def test_composites_are_lipschitz_where_their_parts_are(name):
+    """DPLR has no constant, and an affine factor has no bounded norm; every other composite has one."""
+    family = composite_examples(feature_dim=FEATURES)[name].double()
+    shaken(family, steps=20)
+    bound = family.lipschitz_bound()
+    assert (bound is None) == (name in ("cascade", "nested"))
+    assert_lipschitz(family, bound)
+    by_token = composite_examples(vocab_size=2)[name]
+    assert by_token.lipschitz_bound() is None
+
+
+def test_a_cascade_counts_its_couplings():
+    parts = [CayleyTransitions(state_dim=2, feature_dim=FEATURES) for _ in range(2)]
+    family = Cascade(*parts, init_scale=30.0).double()
+    assert family.lipschitz_bound() > 2 * DirectSum(*(copy.deepcopy(part) for part in parts)).lipschitz_bound()
+    assert_lipschitz(family, family.lipschitz_bound())
+
+
+def test_a_product_with_an_unbounded_factor_has_no_constant():
+    def of(family):
+        return family(state_dim=2, feature_dim=FEATURES)
+
+    assert TensorProduct(of(CayleyTransitions), of(DenseTransitions)).lipschitz_bound() is None
+    assert TensorProduct(of(CayleyTransitions), of(StochasticTransitions)).lipschitz_bound() is not None
 
 
 @pytest.mark.parametrize("drive", [{"vocab_size": 3}, {"feature_dim": FEATURES}], ids=["tokens", "features"])

@@ -95,7 +95,8 @@ def test_fifty_letters_and_conflicting_labels(tmp_path):
         tokens = generator.choices(words, k=generator.randint(1, 6))
         rows.append({"tokens": tokens, "label": "yes" if tokens[-1] in words[:25] else "no"})
     rows += [{"tokens": ["w0"], "label": "yes"}, {"tokens": ["w0"], "label": "no"}]
-    result = fit(source(tmp_path, rows), tmp_path / "run", budget=20, recipes=[])
+    # A quarter of the budget is the machine's; on a fresh checkout its loops are compiled in that time.
+    result = fit(source(tmp_path, rows), tmp_path / "run", budget=90, recipes=[])
     facts = result.record.measurements
     assert facts["data"]["conflicts"] >= 1
     assert [given for words, given, _ in facts["contradicted"] if words == "w0"] == ["no"]

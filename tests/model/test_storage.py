@@ -12,6 +12,7 @@ import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import safetensors.torch
@@ -19,11 +20,13 @@ import torch
 
 from tests.forks import environment, python
 from tests.laws.test_models import V, backbone, tokens_head
+from transductor.cli.models import described_data, write_data
 from transductor.heads import RationalHead, UniversalHead
-from transductor.model import CheckpointError, RationalTransductor, load, save
+from transductor.model import CheckpointError, RationalReadout, RationalTransductor, load, save
 from transductor.model.bundle import UnsealedCheckpointWarning
-from transductor.model.storage import _BUNDLE
-from transductor.transitions import ChartedFamily
+from transductor.model.storage import _BUNDLE, classes_of
+from transductor.training import FileData, Vocabulary
+from transductor.transitions import ChartedFamily, OrthogonalTransitions, PermutationTransitions
 
 
 @pytest.fixture
@@ -343,3 +346,40 @@ def test_a_process_killed_while_saving_leaves_a_whole_checkpoint(checkpoint):
         # What was saved is the first bias plus a whole number of steps, the same for every entry.
         steps = found - first
         assert torch.allclose(steps, steps[0].round().expand_as(steps), atol=1e-3)
+
+
+def test_names_of_classes_are_under_the_seal(tmp_path):
+    """A class name in the description of the data cannot be altered any more than a weight."""
+    vocabulary = Vocabulary(("<start>", "<end>", "<unknown>", "a", "b"), ("no", "yes"))
+    data = FileData("recognition", "words.txt", vocabulary=vocabulary, sha256="0" * 64)
+    model = RationalReadout(RationalHead(OrthogonalTransitions(vocab_size=5, state_dim=2)), 2)
+    save(model, tmp_path, letters=vocabulary.tokens, classes=vocabulary.classes)
+    assert classes_of(tmp_path) == ("no", "yes")
+    write_data(data, tmp_path)
+    assert described_data(tmp_path) == data
+    write_data(replace(data, vocabulary=replace(vocabulary, classes=("yes", "no"))), tmp_path)
+    with pytest.raises(ValueError, match=r"names other classes than config\.json"):
+        described_data(tmp_path)
+
+
+@pytest.mark.parametrize(("start", "size"), [(b"", 2**34), (b"\x00" * 8, 2**34), ((2**40).to_bytes(8, "little"), 100)])
+def test_a_file_that_promises_more_than_it_holds_is_not_read(checkpoint, start, size):
+    file = weights_of(checkpoint)
+    file.write_bytes(start)
+    os.truncate(file, size)  # sparse: sixteen gigabytes that take no room
+    with pytest.raises(CheckpointError, match="truncated or altered: "):
+        load(checkpoint)
+
+
+def test_a_field_that_is_not_known_is_refused(checkpoint):
+    edited(checkpoint, meaning="another")
+    with pytest.raises(CheckpointError, match="has the field 'meaning', which this release does not know"):
+        load(checkpoint)
+
+
+def test_permutations_beside_others_are_refused(tmp_path):
+    """They are in the configuration and in the weights, and must be the same."""
+    save(RationalReadout(RationalHead(PermutationTransitions(permutations=[[0, 1], [1, 0]])), 2), tmp_path)
+    edited(tmp_path, config=json.loads(json.dumps(plain(tmp_path)).replace("[1, 0]", "[0, 1]")))
+    with pytest.raises(CheckpointError, match="those of another configuration"):
+        load(tmp_path)

@@ -6,11 +6,10 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.comparison import assert_same
 from tests.forks import run
+from tests.properties import given, st
 from transductor.kernels.cpu import scan as cpu
 from transductor.recurrence import scan
 from transductor.recurrence.cost_model import plan_chunks

@@ -16,6 +16,8 @@ from transductor.report.style import COLOURS, label
 from transductor.studies import STUDIES
 from transductor.study_names import ARMS
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 GAP = STUDIES["regular_gap"]
 OURS = next(arm for arm in GAP.arms if arm.name == "transductor_ours")
 

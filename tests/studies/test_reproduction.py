@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 from concurrent.futures import BrokenExecutor
 from dataclasses import replace
 
@@ -466,20 +465,6 @@ def test_an_interrupt_leaves_whole_records(tmp_path, whole, jobs):
     assert {name: after[name] for name in before} == before
 
 
-@pytest.mark.usefixtures("only_elsewhere")
-def test_dask(tmp_path, whole):
-    pytest.importorskip("dask.distributed")
-    assert reproduce([STUDY], tmp_path, jobs=2, backend="dask") == 4
-    assert findings(tmp_path, STUDY) == findings(whole, STUDY)
-
-
-@pytest.mark.usefixtures("only_elsewhere")
-def test_ray(tmp_path, whole):
-    pytest.importorskip("ray")
-    assert reproduce([STUDY], tmp_path, jobs=2, backend="ray") == 4
-    assert findings(tmp_path, STUDY) == findings(whole, STUDY)
-
-
 @pytest.mark.parametrize(
     ("words", "options"),
     [
@@ -492,30 +477,6 @@ def test_wrong_options_are_refused_by_name(tmp_path, words, options):
     with pytest.raises(ValueError, match=words):
         reproduce([STUDY], tmp_path / "folder", **options)
     assert not (tmp_path / "folder").exists()
-
-
-@pytest.mark.parametrize(
-    ("backend", "module", "package"),
-    [("dask", "dask.distributed", r"dask\[distributed\]"), ("ray", "ray.util.joblib", "ray")],
-)
-def test_a_missing_package_is_named(tmp_path, monkeypatch, backend, module, package):
-    monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.setitem(sys.modules, module.split(".")[0], None)
-    with pytest.raises(ImportError, match=f"backend '{backend}' needs the package {package}; loky needs nothing"):
-        reproduce([STUDY], tmp_path, jobs=2, backend=backend)
-
-
-def test_an_import_that_fails_within_a_job_is_not_taken_for_a_missing_backend(monkeypatch):
-    class Client:
-        def __init__(self, **_): ...
-        def __enter__(self): ...
-        def __exit__(self, *_): ...
-
-    distributed = pytest.importorskip("dask.distributed")
-    monkeypatch.setattr(distributed, "Client", Client)
-    monkeypatch.setattr("joblib.parallel_config", lambda _: Client())
-    with pytest.raises(ImportError, match=r"^no module of the job's$"), reproduction._connected("dask", 1):
-        raise ImportError("no module of the job's")
 
 
 def test_a_training_error_of_the_disk_is_no_failure_of_the_model(tmp_path, monkeypatch):

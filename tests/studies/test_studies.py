@@ -64,7 +64,7 @@ def test_settings_of_a_run_read_back_are_the_same(name):
 
 
 def test_the_columns_are_there():
-    """The paper's recipe and ours stand side by side, and the four kinds of positions in the baselines."""
+    """Our reading of the paper's recipe stands beside our own, and the baselines have four kinds of positions."""
     for name in NAMES[:4]:
         assert {arm.column for arm in STUDIES[name].arms} == set(COLUMNS)
     for name in ("regular_gap", "length_generalization"):

@@ -13,6 +13,7 @@ import time
 from dataclasses import replace
 
 import pytest
+import torch
 
 from tests.forks import environment, python
 from tests.studies.miniatures import (
@@ -31,6 +32,10 @@ from transductor.results import read_record
 from transductor.studies import Study, reproduce, run_arm, running
 from transductor.studies.running import DamagedRecordWarning, record_path
 from transductor.training import TrainingError
+
+pytestmark = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="torch cannot train in a fork of a process whose autograd has begun to use a GPU"
+)
 
 HALF_WRITTEN = re.compile(r"/\.[^/]*$")  # what a file is called until it is whole
 # One record is there already; the other run is the one that is killed.

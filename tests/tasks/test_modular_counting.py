@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
+from tests.properties import given, st
 from transductor.configuration import from_json, to_json
 from transductor.tasks import ModularCounting
 

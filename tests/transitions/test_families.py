@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import permutations, product
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from tests.comparison import assert_same
 from transductor.configuration import ConfigurationError, from_plain
+from transductor.heads import RationalHead
 from transductor.transitions import (
     FAMILIES,
     AffineTransitions,
@@ -23,6 +25,7 @@ from transductor.transitions import (
     OrthogonalTransitions,
     PermutationTransitions,
     RandomTransitions,
+    ScaledCayleyTransitions,
     SharedBasisTransitions,
     SignedCayleyTransitions,
     SignedDiagonalTransitions,
@@ -303,3 +306,26 @@ def test_bad_arguments_are_refused_by_name(error, words, build):
 def test_every_family_refuses_a_bad_dimension(name, state_dim):
     with pytest.raises(ValueError, match="state_dim must be a positive integer; got"):
         FAMILIES[name](state_dim=state_dim, vocab_size=2)
+
+
+def test_signed_gains_conserve_for_some_tokens_and_forget_or_turn_round_for_others():
+    family = ScaledCayleyTransitions(vocab_size=4, state_dim=3, gains="signed")
+    with torch.no_grad():
+        family.source.raw[:, -1] = torch.tensor([0.0, math.pi, math.pi / 2, math.acos(0.5)])
+    norms = torch.linalg.matrix_norm(family.table(), 2)
+    torch.testing.assert_close(norms, torch.tensor([1.0, 1.0, 0.0, 0.5]), atol=1e-6, rtol=0)
+    torch.testing.assert_close(torch.linalg.det(family.table()[:2]), torch.tensor([1.0, -1.0]))
+    head = RationalHead(family)
+    kept = head(torch.zeros(1, 5000, dtype=torch.long)).norm(dim=-1)
+    torch.testing.assert_close(kept, kept[:, :1].expand_as(kept), atol=1e-3, rtol=1e-3)
+    turned = head(torch.ones(1, 2, dtype=torch.long)).norm(dim=-1)
+    torch.testing.assert_close(turned, kept[:, :2])
+    assert head(torch.full((1, 1), 2)).abs().max() < 1e-6
+
+
+def test_gains_of_a_scaled_cayley_head_start_alike_and_are_named():
+    for gains in ("decay", "signed"):
+        family = ScaledCayleyTransitions(vocab_size=2, state_dim=4, gains=gains, init_scale=0)
+        torch.testing.assert_close(family.table(), 0.95 * torch.eye(4).expand(2, 4, 4))
+    with pytest.raises(ValueError, match="gains must be one of"):
+        ScaledCayleyTransitions(vocab_size=2, state_dim=4, gains="cosine")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from transductor.automata.finite_automata import DFA
 from transductor.automata.operators import operator
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.automata.weights import Array, Weights, weights_named
@@ -239,3 +240,37 @@ def cascaded(first: WeightedAutomaton, second: WeightedAutomaton, couplings: obj
     initial = np.concatenate((first.initial, second.initial))
     final = np.concatenate((ring.zeros(first.dim), second.final))
     return WeightedAutomaton(initial, matrices, final, first.alphabet, weights=ring)
+
+
+def gated(first: DFA, gates: object, initial: object, final: object, *, weights: str = "rational") -> WeightedAutomaton:
+    """Return the stack ``h² ← G[x, q] h²``, whose matrix the state q that ``first`` is in before the letter x chooses.
+
+    It is not linear in (h¹, h²), but linear in ``h¹ ⊗ h²``: one automaton of d₁·d₂ states, and for generic gates none
+    has fewer.  Gates that permute have at most d₁(d₂ − 1) + 1, gates that ignore q at most d₂.
+
+    Args:
+        first: The machine whose state opens the gates; whether a state accepts plays no part.
+        gates: ``(V, d₁, d₂, d₂)``: a matrix for each letter and state of ``first``.
+        initial: ``(d₂)``, h² before the first letter.
+        final: ``(d₂)``; the value is ``final · h²``, whatever the state of ``first``.
+        weights: Those of the result.
+    """
+    ring = weights_named(weights)
+    start, stop, matrices = ring.array(initial), ring.array(final), ring.array(gates)
+    states, dim = first.states, len(start)
+    wanted = (len(first.alphabet), states, dim, dim)
+    if start.ndim != 1 or stop.shape != start.shape:
+        raise ValueError(f"initial and final must be vectors of one length; got {start.shape} and {stop.shape}")
+    if matrices.shape != wanted:
+        raise ValueError(f"gates must have shape {wanted}: letters, states of first, to, from; got {matrices.shape}")
+    joint = ring.zeros(wanted[0], states, dim, states, dim)
+    for letter, state in np.ndindex(*wanted[:2]):
+        joint[letter, first.transitions[state, letter], :, state, :] = matrices[letter, state]
+    where = ring.eye(states)[first.start]
+    return WeightedAutomaton(
+        ring.kronecker(where, start),
+        joint.reshape(wanted[0], states * dim, states * dim),
+        np.tile(stop, states),
+        first.alphabet,
+        weights=ring,
+    )

@@ -106,6 +106,36 @@ def rotation(period: int = 6) -> NamedMachine:
     return NamedMachine(f"rotation:{period}", automaton, law, f"cos(2πn/{period}): a rotary position")
 
 
+def positions(frequencies: int = 2) -> NamedMachine:
+    """Return the machine of positions in several frequencies: the sum of cos(nθ), with every θ turned exactly.
+
+    The state is (cos nθ, sin nθ) for each θ.  Half of θ has the tangent 1/2, 1/8, 1/32, …, so cosine
+    and sine are fractions (3/5 and 4/5 at first), nothing is rounded, and no position ever comes again.
+    """
+    turns = [_exact_turn(2 * 4**number) for number in range(frequencies)]
+    matrix = np.zeros((2 * frequencies, 2 * frequencies), dtype=object)
+    for place, (cosine, sine) in enumerate(turns):
+        matrix[2 * place : 2 * place + 2, 2 * place : 2 * place + 2] = [[cosine, -sine], [sine, cosine]]
+    first = [1, 0] * frequencies
+    law: Law = lambda word: sum(_cosine_of_multiple(cosine, len(word)) for cosine, _ in turns)  # noqa: E731
+    automaton = WeightedAutomaton(first, [matrix], first, "a")
+    return NamedMachine(f"positions:{frequencies}", automaton, law, f"Σ cos(nθ) for {frequencies} exact angles θ")
+
+
+def _exact_turn(inverse_tangent: int) -> tuple[Fraction, Fraction]:
+    """Return cosine and sine of twice the angle whose tangent is 1 over this number."""
+    square = inverse_tangent**2
+    return Fraction(square - 1, square + 1), Fraction(2 * inverse_tangent, square + 1)
+
+
+def _cosine_of_multiple(cosine: Fraction, times: int) -> Fraction:
+    """Return cos(nθ) from cos θ by cos((m + 1)θ) = 2 cos θ cos(mθ) − cos((m − 1)θ)."""
+    before, now = cosine, Fraction(1)
+    for _ in range(times):
+        before, now = now, 2 * cosine * now - before
+    return now
+
+
 def flip_flop() -> NamedMachine:
     """Return the machine of the bit last written: set (s), reset (r), or left alone (i)."""
     dfa = DFA(("s", "r", "i"), np.array([[1, 0, 0], [1, 0, 1]]), 0, frozenset({1}))
@@ -260,8 +290,8 @@ def _word_problem(name: str, generators: dict[str, Permutation], summary: str) -
 LIBRARY: Final[dict[str, Callable[..., NamedMachine]]] = {
     build.__name__: build
     for build in (
-        parity, counter, base_value, adder, rotation, flip_flop, balance, a_n_b_n, palindrome_distance, occurrences,
-        bigram, tomita, cyclic, symmetric, alternating,
+        parity, counter, base_value, adder, rotation, positions, flip_flop, balance, a_n_b_n, palindrome_distance,
+        occurrences, bigram, tomita, cyclic, symmetric, alternating,
     )
 }  # fmt: skip
 
@@ -277,7 +307,7 @@ def machine(name: str) -> NamedMachine:
         return occurrences(parameter, "".join(sorted(set(parameter) | {"a", "b"})))
     if kind in ("parity", "flip_flop", "balance", "a_n_b_n", "palindrome_distance", "bigram"):
         raise ValueError(f"{kind} has no parameter; got {name!r}")
-    bounds = {"base_value": (2, 36), "adder": (2, 36), "symmetric": (2, 6), "alternating": (3, 6)}
+    bounds = {"base_value": (2, 36), "adder": (2, 36), "positions": (1, 8), "symmetric": (2, 6), "alternating": (3, 6)}
     lowest, highest = bounds.get(kind, (1, 1000))
     if not parameter.isascii() or not parameter.isdigit() or not lowest <= int(parameter) <= highest:
         raise ValueError(f"{kind} must have an integer from {lowest} to {highest} after the colon; got {name!r}")
@@ -285,8 +315,11 @@ def machine(name: str) -> NamedMachine:
 
 
 def machines() -> tuple[NamedMachine, ...]:
-    """Return one or more machines of every kind, small enough to be tried on all words."""
-    chosen = [name for name in LIBRARY if name != "tomita"]
+    """Return one or more machines of every kind, small enough to be tried on all words.
+
+    All but the exact positions, whose fractions grow with the length.
+    """
+    chosen = [name for name in LIBRARY if name not in ("tomita", "positions")]
     chosen += [f"tomita:{number}" for number in range(1, 8)]
     chosen += ["counter:2", "counter:6", "base_value:3", "adder:3", "cyclic:6", "symmetric:4", "alternating:5"]
     return tuple(machine(name) for name in chosen)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -13,19 +12,6 @@ import numpy.typing as npt
 from transductor.automata.weights import Array
 
 Residues = npt.NDArray[np.int64]
-
-
-def primes() -> Iterator[int]:
-    """Return the primes below 2³¹, largest first: products of two residues fit in 64 bits."""
-    return map(_prime, itertools.count())
-
-
-@lru_cache(maxsize=8192)
-def _prime(place: int) -> int:
-    candidate = (1 << 31) - 1 if place == 0 else _prime(place - 1) - 2
-    while not _is_prime(candidate):
-        candidate -= 2
-    return candidate
 
 
 def random_primes(seed: int = 0) -> Iterator[int]:
@@ -67,23 +53,38 @@ def product(left: Residues, right: Residues, prime: int) -> Residues:
     return out
 
 
-def solved(columns: Residues, targets: Residues, prime: int) -> Residues | None:
-    """Return X with ``columns @ X = targets``, which must exist; None if the columns are dependent modulo the prime."""
-    rank = columns.shape[1]
-    work = np.concatenate((columns, targets), 1)
-    for step in range(rank):
-        below = np.flatnonzero(work[step:, step])
-        if len(below) == 0:
-            return None
-        pivot = step + int(below[0])
-        if pivot != step:
-            work[[step, pivot]] = work[[pivot, step]]
-        work[step] = work[step] * pow(int(work[step, step]), -1, prime) % prime
-        factors = work[:, step].copy()
+def echelon(rows: Residues, prime: int) -> tuple[Residues, tuple[int, ...]]:
+    """Return the reduced echelon form of rows modulo a prime, and the columns of its pivots.
+
+    There are as many pivots as rows of the form that are not zero: the rank modulo the prime.
+    """
+    work, pivots = rows % prime, list[int]()
+    for step in range(len(work)):
+        columns = np.flatnonzero(work[step:].any(axis=0))
+        if len(columns) == 0:
+            break
+        column = int(columns[0])
+        chosen = step + int(np.flatnonzero(work[step:, column])[0])
+        if chosen != step:
+            work[[step, chosen]] = work[[chosen, step]]
+        work[step] = work[step] * pow(int(work[step, column]), -1, prime) % prime
+        factors = work[:, column].copy()
         factors[step] = 0
-        rows = np.flatnonzero(factors)
-        work[rows] = (work[rows] - factors[rows, None] * work[step] % prime) % prime
-    return work[:rank, rank:]
+        work = (work - factors[:, None] * work[step] % prime) % prime
+        pivots.append(column)
+    return work, tuple(pivots)
+
+
+def rank_of_matrix(values: Array) -> int:
+    """Return the rank of a matrix of integers or fractions modulo three random primes, the largest of the three.
+
+    It is never more than the rank over the rationals, and equal to it unless all three primes divide one minor.
+    """
+    denominator = math.lcm(1, *(value.denominator for value in values.reshape(-1)))
+    integers = np.empty(values.shape, dtype=object)
+    integers.reshape(-1)[:] = [int(value * denominator) for value in values.reshape(-1)]
+    chosen = itertools.islice(random_primes(), 3)
+    return max(len(echelon(reduced_residues(integers, prime), prime)[1]) for prime in chosen)
 
 
 def combined(residues: Sequence[Residues], moduli: Sequence[int]) -> tuple[Array, int]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from transductor.automata.algebra import difference, reversed_series
 from transductor.automata.boolean import as_dfa, from_dfa
-from transductor.automata.closure import IntegerForm, forward_closure, integer_form
+from transductor.automata.closure import reachable_part
 from transductor.automata.finite_algebra import separating_word
 from transductor.automata.operators import operator
 from transductor.automata.series_equality import differing_word, rank_by_primes
@@ -144,24 +143,10 @@ def _equivalent_rationals(a: WeightedAutomaton, b: WeightedAutomaton) -> Equival
 
 
 def _rational_reduction(automaton: WeightedAutomaton) -> WeightedAutomaton:
-    """Keep what final weights tell apart, then what words reach of that; the basis is that of the shortest words."""
-    form = integer_form(automaton)
-    mirror = IntegerForm(form.final, form.matrices.transpose(0, 2, 1), form.initial, form.stop, form.step, form.start)
-    view = None
-    if len(forward_closure(mirror, coordinates=False).words) < automaton.dim:
-        view = forward_closure(mirror).vectors.T
-    elif len(forward_closure(form, coordinates=False).words) == automaton.dim:
-        return automaton  # independent modulo a prime, hence independent
-    closure = forward_closure(form, view=view)
-    dim = len(closure.words)
-    # The word w leads to v_w, the closure's vector is v_w · start · step^|w|.
-    sizes = [Fraction(form.start * form.step ** len(word)) for word in closure.words]
-    matrices = np.empty((len(automaton.alphabet), dim, dim), dtype=object)
-    for (letter, to, source), value in np.ndenumerate(closure.coordinates):
-        matrices[letter, to, source] = value * sizes[to] / (form.step * sizes[source])
-    words = [tuple(automaton.alphabet[letter] for letter in word) for word in closure.words]
-    initial = [Fraction(int(place == 0)) for place in range(dim)]
-    return WeightedAutomaton(initial, matrices, automaton.batch(words), automaton.alphabet, weights="rational")
+    """Keep what final weights tell apart, then what words reach of that."""
+    mirrored = reversed_series(automaton)
+    seen = reachable_part(mirrored)
+    return reachable_part(automaton if seen is mirrored else reversed_series(seen))
 
 
 @dataclass(frozen=True)

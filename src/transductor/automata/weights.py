@@ -107,10 +107,15 @@ class _Rationals(Weights):
 
     def array(self, values: object) -> Array:
         objects = np.asarray(values, dtype=object)
-        array = np.empty(objects.shape, dtype=object)
-        for place, value in np.ndenumerate(objects):
-            array[place] = self.number(value)
-        return array
+        listed = objects.reshape(-1).tolist()
+        # Most weights of a large machine are the integers 0 and 1: each is made once.
+        integers = {value: Fraction(value) for value in {value for value in listed if type(value) is int}}
+        array = np.empty(len(listed), dtype=object)
+        array[:] = [integers[value] if type(value) is int else self.number(value) for value in listed]
+        return array.reshape(objects.shape)
+
+    def is_zero(self, values: Array) -> npt.NDArray[np.bool_]:
+        return ~np.asarray(values).astype(bool)
 
     def product(self, left: Array, right: Array) -> Array:
         if 0 < left.size * right.size <= _SMALL:

@@ -301,9 +301,8 @@ def read_content(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(plain, Mapping) or plain.get("format") != FORMAT:
         raise CertificateError(f'a certificate must say "format": "{FORMAT}"')
     if plain.get("version") not in (1, VERSION) or type(plain["version"]) is not int:
-        raise CertificateError(
-            f"the certificate has version {plain.get('version')!r}; this release reads 1 and {VERSION}"
-        )
+        version = repr(plain.get("version"))
+        raise CertificateError(f"the certificate has version {version:.40}; this release reads 1 and {VERSION}")
     if plain.get("sha256") != digest({name: value for name, value in plain.items() if name != "sha256"}):
         raise CertificateError("the certificate was altered: its SHA-256 is not that of its content")
     return {name: value for name, value in plain.items() if name not in ("format", "sha256")}

@@ -18,10 +18,11 @@ import json
 import math
 import struct
 import sys
+from operator import mul
 from pathlib import Path
 from typing import Any, NamedTuple
 
-MOST_BYTES = 1 << 29  # of a file, after it was decompressed
+MOST_BYTES = 1 << 28  # of a file, after it was decompressed
 IGNORED = -100  # the label of a position at which anything may be shown
 UNUSABLE = 2  # the status where something cannot be read, or is of a kind that is not covered
 
@@ -56,6 +57,7 @@ def parsed(data: bytes, name: object) -> Any:
         need(len(dict(pairs)) == len(pairs), f"{name} has an object with the same name twice", UNUSABLE)
         return dict(pairs)
 
+    need(data.count(b"[") + 5 * data.count(b"{") + data.count(b",") // 2 <= 8 << 20, f"{name} is too large", UNUSABLE)
     return json.loads(data.decode(), object_pairs_hook=distinct)
 
 
@@ -69,8 +71,8 @@ def integers(value: Any, name: str, count: int, low: int, high: int) -> list[int
 def sealed(value: dict[str, Any], name: str) -> str:
     """Return the SHA-256 that a part of a certificate carries, which must be that of the rest of it."""
     rest = {key: each for key, each in value.items() if key != "sha256"}
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()  # no NaN, no infinity
-    digest = hashlib.sha256(text).hexdigest()
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)  # no NaN, no infinity
+    digest = hashlib.sha256(text.encode()).hexdigest()
     need(value["sha256"] == digest, f"{name} was altered: its SHA-256 is not that of its content")
     return digest
 
@@ -103,8 +105,8 @@ def decoded(dtype: str, shape: list[Any], data: bytes, name: str) -> Tensor:
 def read_checkpoint(folder: Path) -> tuple[str, Any, dict[str, Tensor]]:
     """Return the SHA-256 of the weights, the configuration and the tensors of a checkpoint folder."""
     manifest = parsed(read_bytes(folder / "config.json"), "config.json")
-    kind, file = (manifest["format"], manifest["version"]), manifest["weights"]
-    need(kind == ("transductor-checkpoint", 1), f"config.json is {kind!r:.80}, which is not covered", UNUSABLE)
+    kind = manifest["format"], repr(manifest["version"]), *Path(file := manifest["weights"]).parts  # one: its name
+    need(kind == ("transductor-checkpoint", "1", file), f"config.json is {kind!r:.80}, which is not covered", UNUSABLE)
     data = read_bytes(folder / file)
     digest, size = hashlib.sha256(data).hexdigest(), int.from_bytes(data[:8], "little")
     need(digest == manifest["sha256"], f"{file} was altered: its SHA-256 is not the one in config.json")
@@ -171,10 +173,9 @@ def table_of(family: Any, prefix: str, rest: dict[str, Tensor]) -> Tensor:
         return Tensor((letters, dim, dim), values, "float32")
     blocks = [table_of(each, f"{prefix}parts.{number}.", rest) for number, each in enumerate(family["parts"])]
     dim, begin = sum(block.shape[1] for block in blocks), 0
-    for (_, size, _), numbers, _ in blocks:
+    for (_, size, _), numbers, _ in blocks:  # place = (letter · size + to) · size + source
         for place, x in numbers.items():
-            letter, to, source = place // size**2, place // size % size, place % size
-            values[(letter * dim + begin + to) * dim + begin + source] = x
+            values[(place // size**2 * dim + begin + place // size % size) * dim + begin + place % size] = x
         begin += size
     return Tensor((blocks[0].shape[0], dim, dim), values, min(block.dtype for block in blocks))  # "float32" comes first
 
@@ -259,15 +260,15 @@ def over(number: int, divisor: int) -> int:
 
 def normal_distribution(x: int) -> Ball:
     """Return bounds of Φ(x / 2^96) in units of 2^-256: ½ + (x − x³/(2·3) + x⁵/(2²·2!·5) − …) / √(2π)."""
-    one, low, high, total, n, square = 1 << 256, abs(x) << 160, abs(x) << 160, (0, 0), 0, x * x
+    one, power, total, n, square = 1 << 256, abs(x) << 160, 0, 0, x * x
     if abs(x) >= 12 << 96:  # 1 − Φ(12) < 2^-108
         return (0, one >> 108) if x < 0 else (one - (one >> 108), one)
-    while high > 1 or 2 * n << 192 < square:  # afterwards terms alternate and decrease: the rest is at most one unit
-        down, up = low // (2 * n + 1), over(high, 2 * n + 1)
-        total = (total[0] - up, total[1] - down) if n % 2 else (total[0] + down, total[1] + up)
-        n += 1
-        low, high = (low * square >> 192) // (2 * n), over(-(-high * square >> 192), 2 * n)
-    down, up = max(0, total[0] - 1) * ROOT[0] >> 256, over((total[1] + 1) * ROOT[1], one)
+    while power >> 136 or 2 * n << 192 < square:  # afterwards terms alternate and decrease, and are below 2^-120
+        total, n = power // (2 * n + 1) - total, n + 1  # with the other sign at every second n
+        power = (power * square >> 192) // (2 * n)
+    # With y = x²/2, the n-th power is too low by less than 1 + y/n + y²/(n(n−1)) + … < e^y, its quotient by 1 more.
+    error = (1 << 136) + (2 * n + 1 << (3 * square >> 194) + 1)  # e^y < 2^(3y/2)
+    down, up = max(0, abs(total) - error) * ROOT[0] >> 256, over((abs(total) + error) * ROOT[1], one)
     return (one // 2 + down, one // 2 + up) if x >= 0 else (one // 2 - up, one // 2 - down)
 
 
@@ -281,11 +282,12 @@ class Model:
         self.letters, self.dim, _ = tensors["table"].shape
         self.head = min(tensors["table"].dtype, tensors["initial"].dtype)  # the narrower one: "float32" comes first
         self.check_head(tensors["table"].values, tensors["initial"].values)
-        self.rows: dict[str, list[list[tuple[int, int]]]] = {}  # of each row: columns, and numbers other than 0
+        self.rows: dict[str, list[dict[int, int]]] = {}  # of each row: the numbers other than 0 by their columns
         for name, (shape, numbers, _) in tensors.items():
-            self.rows[name] = [[] for _ in range(math.prod(shape[:-1]))]
-            for place, x in numbers.items():
-                self.rows[name][place // shape[-1]].append((place % shape[-1], self.exact(x)))
+            self.rows[name] = [{} for _ in range(math.prod(shape[:-1]))]
+            for place, x in sorted(numbers.items()):
+                self.rows[name][place // shape[-1]][place % shape[-1]] = self.exact(x)
+        self.taken = [[k + self.dim * (x < 0) for k, x in row.items()] for row in self.rows["table"]]  # see `step`
         flat = {name: tensor for name, tensor in tensors.items() if len(tensor.shape) == 1}
         self.vectors = {name: [self.exact(x.get(k, 0.0)) for k in range(n)] for name, ((n,), x, _) in flat.items()}
         self.logits = functools.cache(self.computed_logits)  # many edges show the same letter and state
@@ -310,9 +312,9 @@ class Model:
             need(total <= unit << bits, "sums of the initial state may round", UNUSABLE)
 
     def step(self, letter: int, state: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the state after a letter; entries of the matrix are 1 and -1."""
-        matrix = self.rows["table"][letter * self.dim : (letter + 1) * self.dim]
-        return tuple(sum(state[k] if sign > 0 else -state[k] for k, sign in row) for row in matrix)
+        """Return the state after a letter; the matrix takes, for 1 and -1, numbers of the state and of its negative."""
+        matrix, both = self.taken[letter * self.dim : (letter + 1) * self.dim], [*state, *(-x for x in state)]
+        return tuple([both[row[0]] if len(row) == 1 else sum([both[k] for k in row]) for row in matrix])
 
     def within(self, size: int, largest: int) -> None:
         """Refuse numbers that come near the end of a format's range."""
@@ -324,17 +326,21 @@ class Model:
         kept = x == 0 or (abs(x) >= self.one >> 14 and abs(x) < (x & -x) << self.bits)
         return x, 0 if kept else over(abs(x), 1 << self.bits) + over(2 * self.one, 1 << self.tiny)
 
-    def linear(self, balls: list[Ball], row: list[tuple[int, int]], bias: int) -> Ball:
-        """Return a sum of n products, off by γ(n+2) of their sizes and 16·tiny for each number that may vanish."""
-        factors = [(weight, *balls[k]) for k, weight in row if any(balls[k])]
-        products, radius = [weight * x for weight, x, _ in factors], sum(abs(weight) * r for weight, _, r in factors)
-        centre, size = (bias << self.grid) + sum(products), (abs(bias) << self.grid) + sum(map(abs, products)) + radius
-        sizes = (len(factors) + 1) * self.one + sum(abs(weight) + abs(x) + r for weight, x, r in factors)
-        terms = len(factors) + 2
-        size, vanishing, whole = over(size, self.one), over(16 * sizes, 1 << self.tiny), 1 << self.bits
-        self.within(4 * (size + vanishing), self.largest)
-        need(4 * terms <= whole, f"sums of {terms - 2} products are too long for {self.precision}")
-        return centre >> self.grid, over(radius, self.one) + over(size * terms, whole - terms) + vanishing + 1
+    def mapped(self, balls: list[Ball], name: str, rows: list[dict[int, int]] | None = None) -> list[Ball]:
+        """Apply a layer, or rows: sums of n products, off by γ(n+2) of their sizes and 16·tiny for each number."""
+        rows, biases = (rows, [0] * len(rows)) if rows else (self.rows[f"{name}weight"], self.vectors[f"{name}bias"])
+        full, out = ([x for x, _ in balls], [r for _, r in balls], [abs(x) + r for x, r in balls]), []
+        for row, bias in zip(rows, biases, strict=True):
+            places = [k for k in row if full[2][k]]  # what is multiplied by 0 is exact
+            centres, radii, sizes = full if len(places) == len(balls) else ([x[k] for k in places] for x in full)
+            weights, lengths, terms = [row[k] for k in places], [abs(row[k]) for k in places], len(places) + 2
+            size = over((abs(bias) << self.grid) + sum(map(mul, lengths, sizes)), self.one)
+            vanishing = over(16 * ((terms - 1) * self.one + sum(lengths) + sum(sizes)), 1 << self.tiny)
+            self.within(4 * (size + vanishing), self.largest)
+            need(4 * terms <= 1 << self.bits, f"sums of {terms - 2} products are too long for {self.precision}")
+            radius = over(sum(map(mul, lengths, radii)), self.one) + over(size * terms, (1 << self.bits) - terms)
+            out.append((bias + (sum(map(mul, weights, centres)) >> self.grid), radius + vanishing + 1))
+        return out
 
     def added(self, first: Ball, second: Ball) -> Ball:
         """Return a sum, off by 2u of itself and 8·tiny."""
@@ -377,28 +383,22 @@ class Model:
         """Return x·Φ(x), off by 8u of x and 16·tiny(1 + |x|); its slope is below 1.13."""
         fine, size = self.one >> 96, abs(ball[0]) + ball[1]
         self.within(4 * size, self.largest)
-        x = ball[0] // fine  # in units of 2^-96; what is cut off counts as radius
-        low, high = normal_distribution(x)
+        low, high = normal_distribution(x := ball[0] // fine)  # in units of 2^-96; what is cut off counts as radius
         radius = over(113 * (ball[1] + fine), 100) + over(abs(x) * (high - low) * fine, 1 << 257) + 1
         radius += over(8 * size, 1 << self.bits) + over(16 * (self.one + size), 1 << self.tiny)
         return x * (low + high) * fine >> 257, radius
-
-    def mapped(self, balls: list[Ball], name: str) -> list[Ball]:
-        """Apply a linear map."""
-        rows, biases = self.rows[f"{name}weight"], self.vectors[f"{name}bias"]
-        return [self.linear(balls, row, bias) for row, bias in zip(rows, biases, strict=True)]
 
     def computed_logits(self, letter: int, seen: tuple[int, ...]) -> list[Ball]:
         """Return the logits after a letter, where the head shows a state, or one and the state before it."""
         shown, number = [self.shown(x) for x in seen], 0
         if "weight" in self.rows:
             return self.mapped(shown, "")
-        width, embedding = len(self.vectors["stream.norm.weight"]), dict(self.rows["stream.embedding"][letter])
+        width, embedding = len(self.vectors["stream.norm.weight"]), self.rows["stream.embedding"][letter]
         values = [(embedding.get(place, 0), 0) for place in range(width)]
         while (block := f"stream.block{number}.") + "into.weight" in self.rows:
             projections = self.rows.get("stream.projections", [])[number * width : (number + 1) * width]
             if projections:
-                values = [self.added(x, self.linear(shown, row, 0)) for x, row in zip(values, projections, strict=True)]
+                values = [self.added(*pair) for pair in zip(values, self.mapped(shown, "", projections), strict=True)]
             hidden = [self.gelu(x) for x in self.mapped(self.normed(values, block + "norm"), block + "into.")]
             values, number = [*map(self.added, values, self.mapped(hidden, block + "back."))], number + 1
         return self.mapped(self.normed(values, "stream.norm"), "stream.readout.")
@@ -426,6 +426,7 @@ def check_invariant(model: Model, machine: Machine, domain: Machine, plain: Any)
     sizes = len(plain["targets"]), len(machine.letters), plain["of"]
     need(sizes == (count, model.letters, model.of), f"there must be {count} nodes, all letters, logits by {model.of}")
     checked, edges, decided, least = set(), 0, 0, math.inf
+    ahead = functools.cache(lambda place, label: gap(stated[place], label))
     for node, row in enumerate(plain["targets"]):
         for letter, target in enumerate(integers(row, "targets", model.letters, -1, count - 1)):
             where = f"the edge from node {node} by letter {letter}"
@@ -444,7 +445,7 @@ def check_invariant(model: Model, machine: Machine, domain: Machine, plain: Any)
                 checked.add(place)
             label = machine.outputs[after[0]]
             if label != IGNORED:
-                decided, least = decided + 1, min(least, gap(stated[place], label))
+                decided, least = decided + 1, min(least, ahead(place, label))
                 need(least > 0, f"{where} does not certainly show the label {label}")
     unused = [each for place, each in enumerate(stated) if place not in checked and each is not None]
     need(decided and not unused, "no word has a label, or logits are stated where no word leads")
@@ -456,8 +457,8 @@ def check(certificate: Path, folder: Path, specification: Path, domain_file: Pat
     try:
         plain = parsed(read_bytes(certificate), certificate)
         kind = tuple(plain[name] for name in ("format", "version", "verdict", "outcome", "holds_up_to", "series"))
-        covered = kind == ("transductor-certificate", 2, "proved", "proved", None, None) and plain["invariant"]
-        need(covered, f"only labels proved for all lengths, with a graph, are covered; this is {kind}", UNUSABLE)
+        covered = repr(kind) == "('transductor-certificate', 2, 'proved', 'proved', None, None)" and plain["invariant"]
+        need(covered, f"only labels proved for all lengths, with a graph, are covered; not {kind!r:.200}", UNUSABLE)
         sealed(plain, "the certificate")
         digest, config, stored = read_checkpoint(folder)
         need(plain["model"] == {"sha256": digest, "config": config}, f"the certificate is not about {folder}")
@@ -480,8 +481,8 @@ def check(certificate: Path, folder: Path, specification: Path, domain_file: Pat
         facts += f"; letters {', '.join(machine.letters):.200}; machine {sealed(plain['machine'], 'the machine')}"
         return f"proved: after every {words} the label of {folder} ({digest}) is that of {specification}\n{facts}"
     except Exception as error:  # whatever breaks here, it is a file that is damaged
-        damaged = CheckError(f"a file is damaged: {type(error).__name__}, {error}"[:200], UNUSABLE)
-        raise (error if isinstance(error, CheckError) else damaged) from None
+        damaged = f"a file is damaged: {type(error).__name__}, {error}"[:200]
+        raise (error if isinstance(error, CheckError) else CheckError(damaged, UNUSABLE)) from None
 
 
 def main(arguments: list[str]) -> int:

@@ -14,6 +14,7 @@ from transductor.automata.finite_automata import DFA
 from transductor.automata.moore import MooreMachine
 from transductor.automata.reduction import equivalent
 from transductor.automata.weighted import WeightedAutomaton
+from transductor.certification.certificate_fields import CertificateFields
 from transductor.certification.certificates import (
     AgreementCertificate,
     evidence_of,
@@ -29,7 +30,9 @@ from transductor.certification.naming import in_token_order
 from transductor.certification.proof_objects import check_stated
 from transductor.certification.subjects import subject_of
 from transductor.certification.verdicts import judged
+from transductor.json_reading import brief
 from transductor.model import checkpoint_identity
+from transductor.typed_values import check_kind
 
 
 def check_certificate(
@@ -53,9 +56,26 @@ def check_certificate(
     Raises:
         CertificateError: If it is damaged, or if anything in it is not what follows from its numbers.
     """
-    stated = read_content(source.plain() if isinstance(source, AgreementCertificate) else source)
+    if isinstance(source, str | Path):
+        try:
+            return _checked(source, model, against, letters)
+        except CertificateError as error:
+            named = str(source) in str(error)  # what cannot be read names its file already
+            raise error if named else CertificateError(f"{source}: {error}") from error
+    return _checked(source.plain() if isinstance(source, AgreementCertificate) else source, model, against, letters)
+
+
+def _checked(
+    source: str | Path | Mapping[str, Any],
+    model: Any,
+    against: MooreMachine | DFA | WeightedAutomaton | None,
+    letters: Sequence[str] | None,
+) -> AgreementCertificate:
+    stated = read_content(source)
     version = stated.pop("version")
     try:
+        if version > 1:
+            check_kind("", stated, CertificateFields)
         certificate = judged(question_of(stated), evidence_of(stated))
         if version > 1:
             certificate = replace(certificate, model=identity_of(stated))
@@ -65,7 +85,7 @@ def check_certificate(
     except CertificateError:
         raise
     except Exception as error:  # whatever altered numbers break, it is the certificate that is wrong
-        raise CertificateError(f"the certificate does not hold: {error!r}") from error
+        raise CertificateError(f"the certificate does not hold: {brief(error)} ({type(error).__name__})") from error
     for name in _compared(stated, computed, version):
         ours, theirs = (json.dumps(content.get(name), sort_keys=True) for content in (computed, stated))
         if name not in stated or name not in computed or ours != theirs:

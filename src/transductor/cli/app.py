@@ -17,6 +17,7 @@ from transductor.cli.fit import fit
 from transductor.cli.models import export, info
 from transductor.cli.prediction import predict
 from transductor.cli.studies import report, reproduce
+from transductor.cli.theory import OPTIONS_OF_STATEMENTS, theory
 from transductor.cli.training import evaluate, train
 
 app = typer.Typer(
@@ -31,6 +32,7 @@ app.add_typer(automaton, name="automaton")
 for command in (fit, train, evaluate, predict, reproduce, report):
     app.command()(command)
 app.command("compile")(compile_automaton)
+app.command(context_settings=OPTIONS_OF_STATEMENTS)(theory)
 for model_command in (extract, harden, certify, look, export, doctor, demo, info):
     app.command()(model_command)
 

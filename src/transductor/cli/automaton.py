@@ -117,9 +117,14 @@ def _facts(machine: WeightedAutomaton) -> str:
             return "the empty language"
         star_free = "star-free" if is_aperiodic(dfa).aperiodic else "not star-free: it counts modulo a number"
         return f"minimal DFA: {dfa.states} states; shortest word: {' '.join(map(str, word)) or 'ε'}; {star_free}"
-    if name in ("rational", "float"):
-        return f"rank of the Hankel matrix: {rank(machine)}" + (" (exact)" if name == "rational" else "")
-    return ""
+    if name not in ("rational", "float"):
+        return ""
+    size = rank(machine)
+    if name == "float":
+        return f"rank of the Hankel matrix: {size}"
+    if size == machine.dim:  # modulo a prime it is never too large, and there are no more states
+        return f"rank of the Hankel matrix: {size} (proved: as many as there are states)"
+    return f"rank of the Hankel matrix: {size} (modulo three random primes: never too large; minimise proves it)"
 
 
 @automaton.command()
@@ -174,10 +179,11 @@ def learn(
     statistics: Annotated[str, typer.Option(help="strings, prefixes or factors.")] = "prefixes",
 ) -> None:
     """Learn the distribution that a sample of strings was drawn from, by singular values."""
+    from transductor.automata.formats.limits import lines_of, read_bytes, text_of
     from transductor.automata.spectral.learning import learned_from_sample
 
     with refusals():
-        lines = sample.read_text(encoding="utf-8").splitlines()
+        lines = [line for _, line in lines_of(text_of(read_bytes(sample), str(sample)))]
         blanks = any(" " in line.strip() for line in lines)
         strings = [tuple(line.split()) if blanks else tuple(line.strip()) for line in lines]
         with working("learning"):

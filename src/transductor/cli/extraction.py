@@ -159,6 +159,7 @@ def harden(
     """
     from transductor.extraction import harden as hardened
     from transductor.model import letters_of, load, save
+    from transductor.model.storage import classes_of
 
     with refusals(TypeError, IndexError):
         target, folder = chosen_output(output, output_option), model_folder(model)
@@ -169,7 +170,7 @@ def harden(
         known = _known_words(words, task, length, own)
         with working("looking for the machine"):
             hardening = hardened(loaded, **known, alphabet=own.alphabet, max_states=max_states)
-        save(hardening.model, target, letters=letters_of(folder))
+        save(hardening.model, target, letters=letters_of(folder), classes=classes_of(folder))
         if (folder / "data.json").exists():  # which words the tokens stand for
             shutil.copy(folder / "data.json", target / "data.json")
     extraction = hardening.extraction

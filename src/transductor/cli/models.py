@@ -53,11 +53,12 @@ def described_data(folder: Path) -> FileData | None:
     """Return what a model was trained on, with its vocabulary; None where there is no ``data.json``.
 
     Raises:
-        ValueError: If the file describes no data, or names other tokens than the sealed checkpoint beside it.
+        ValueError: If the file describes no data, or names others than the sealed checkpoint beside it.
     """
     from transductor.configuration import ConfigurationError, from_plain
     from transductor.json_reading import JSONError, read_json
     from transductor.model import letters_of
+    from transductor.model.storage import classes_of
     from transductor.training import FileData
 
     file = folder / "data.json"
@@ -69,9 +70,10 @@ def described_data(folder: Path) -> FileData | None:
         raise ValueError(f"{file} does not describe data: {error}") from None
     if not isinstance(data, FileData) or data.vocabulary is None:
         raise ValueError(f"{file} does not describe data")
-    sealed = letters_of(folder)
-    if sealed is not None and sealed != data.vocabulary.tokens:
-        raise ValueError(f"{file} names other tokens than config.json beside it")
+    sealed = {"tokens": letters_of(folder), "classes": classes_of(folder)}
+    for kind, names in sealed.items():
+        if names is not None and names != getattr(data.vocabulary, kind):
+            raise ValueError(f"{file} names other {kind} than config.json beside it")
     return data
 
 

@@ -30,8 +30,12 @@ def reproduce(
             "--quick", help="One seed, everything short: minutes, a check that everything runs; files say so."
         ),
     ] = False,
-    jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 for as many as there are cores.")] = 0,
-    backend: Annotated[str, typer.Option(help="loky (this computer), dask or ray.")] = "loky",
+    jobs: Annotated[
+        int, typer.Option(min=0, help="Processes; 0 for as many as there are cores, or GPUs with --device cuda.")
+    ] = 0,
+    backend: Annotated[
+        str, typer.Option(help="loky (this computer), or the cluster that dask or ray reach, or start here.")
+    ] = "loky",
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "cpu",
     output: Annotated[
         Path,
@@ -41,20 +45,20 @@ def reproduce(
     """Train and judge every arm of the studies; the same command again goes on where it was interrupted."""
     from concurrent.futures import BrokenExecutor
 
-    import joblib
     from rich.progress import BarColumn, TextColumn
     from rich.table import Column
 
     from transductor.studies.reproduction import Job, pending
     from transductor.studies.reproduction import reproduce as run
     from transductor.studies.running import DamagedRecordWarning
+    from transductor.studies.spreading import processes_for
     from transductor.training import TrainingError
 
     terminal = console()
     with refusals(TrainingError, BrokenExecutor), warnings.catch_warnings():
         device = chosen_device(device)
         chosen = _studies(studies, seeds, quick)
-        workers = jobs or joblib.cpu_count()
+        workers = jobs or processes_for(device)
         with warnings.catch_warnings(record=True) as damaged:
             warnings.simplefilter("always")
             left, done = pending(chosen, output, together=device != "cpu")
@@ -65,6 +69,9 @@ def reproduce(
         terminal.print(
             f"{done} runs are there already, {sum(len(job.seeds) for job in left)} are to be done", highlight=False
         )
+        if device != "cpu" and not jobs:
+            several = "1 process on the GPU" if workers == 1 else f"{workers} processes, one for each GPU"
+            terminal.print(f"{several}; small models leave room for more: --jobs N", highlight=False)
         # The name takes what is left of the line, so that a long one does not hide the times.
         name = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
         columns = BarColumn(20), "count", "elapsed", "remaining", name

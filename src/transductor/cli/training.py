@@ -188,7 +188,8 @@ def train(
             return
         if isinstance(source, FileData):
             assert source.vocabulary is not None
-            save(trained, folder / "model", letters=source.vocabulary.tokens)
+            names = source.vocabulary
+            save(trained, folder / "model", letters=names.tokens, classes=names.classes)
             write_data(source, folder / "model")
             _print_scores(trained, source)
         else:

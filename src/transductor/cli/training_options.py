@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from transductor.cli.terminal import refusals
+from transductor.file_reading import bytes_of
 
 if TYPE_CHECKING:
     from transductor.heads import HeadConfig, RationalHead
@@ -43,6 +44,7 @@ _SETTINGS: Final = (
 # Options that mean something only for data in files, or only for tasks.
 _FOR_DATA: Final = ("labels", "goal", "split", "text_column", "label_column", "held_out", "held_out_longest")
 _FOR_TASKS: Final = ("length", "shortest")
+_MOST_BYTES: Final = 2**20
 _LARGE: Final = 4 * 2**20  # bytes; reading a larger file takes more than two seconds
 _PATHS: Final = ("data", "labels", "output")
 
@@ -61,11 +63,7 @@ def read_config(context: typer.Context, path: Path | None) -> Path | None:
     if path is None:
         return None
     with refusals():
-        try:
-            plain = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} is not TOML: {error}") from None
-        flat = dict(_flattened(plain, ""))
+        flat = flat_toml(path)
         # The folder of a run is an argument and an option; in a file it has one name.
         allowed = {
             name for parameter in context.command.params if (name := parameter.name or "") not in ("config", "run")
@@ -82,6 +80,27 @@ def read_config(context: typer.Context, path: Path | None) -> Path | None:
         flat |= {name: str(path.parent / flat[name]) for name in _PATHS if name in flat}
     context.default_map = flat
     return path
+
+
+def flat_toml(path: Path) -> dict[str, Any]:
+    """Return the values of a TOML file, those of a table under the names of both.
+
+    Raises:
+        ValueError: If it cannot be read, is no TOML, or gives a value twice.
+    """
+    try:
+        data = bytes_of(path, _MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise ValueError(f"it is larger than {_MOST_BYTES // 2**20} MiB")
+        pairs = _flattened(tomllib.loads(data.decode("utf-8-sig")), "")
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not TOML: {error}"[:400]) from None
+    if len(flat := dict(pairs)) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{path} gives {next(name for name in names if names.count(name) > 1):.40} twice")
+    return flat
 
 
 def _flattened(plain: Mapping[str, Any], front: str) -> list[tuple[str, Any]]:

@@ -2,6 +2,25 @@
 
 from transductor.compilation.cascade import compile_cascade
 from transductor.compilation.compiling import compile_head, compile_model, compile_program, program_tokens
+from transductor.compilation.hard_attention import (
+    HardAttention,
+    HardAttentionModel,
+    dyck_matcher,
+    is_dyck,
+    positive_part,
+)
 from transductor.compilation.realisation import CannotCompile
 
-__all__ = ["CannotCompile", "compile_cascade", "compile_head", "compile_model", "compile_program", "program_tokens"]
+__all__ = [
+    "CannotCompile",
+    "HardAttention",
+    "HardAttentionModel",
+    "compile_cascade",
+    "compile_head",
+    "compile_model",
+    "compile_program",
+    "dyck_matcher",
+    "is_dyck",
+    "positive_part",
+    "program_tokens",
+]

@@ -20,10 +20,10 @@ import numpy as np
 
 from transductor.automata import MachineFromLabels, MooreMachine, WeightedAutomaton, series_of_labels, write
 from transductor.certification import AgreementCertificate
-from transductor.json_reading import read_json
+from transductor.fit_facts import read_learned
 from transductor.learning.answers import Answer, answered
 from transductor.learning.divided_data import DividedData, LabelledWords, divided
-from transductor.learning.machines import contradicted, learned
+from transductor.learning.machines import contradicted, learned, sizes
 from transductor.learning.recipes import Recipe, chosen_recipes
 from transductor.learning.running import FitPlan, OnProgress, planned, run_recipe, write_model
 from transductor.learning.selection import Band, Choice, bands, choose, majority, mean
@@ -153,7 +153,7 @@ def _learned(folder: Path, data: DividedData, plan: FitPlan, on_progress: OnProg
     """Return the machine that the labels alone give; it is looked for once, and recorded."""
     recorded = folder / "machine_from_labels.json"
     if recorded.exists():
-        plain = read_json(recorded)
+        plain = read_learned(recorded, *sizes(data))
         table = plain.pop("machine")
         machine = MooreMachine(np.array(table["transitions"]), np.array(table["outputs"]), table["start"])
         on_progress("machine", 100, 100, "looked for before")

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import torch
 
-from transductor.configuration import configuration, from_json, to_json
+from transductor.configuration import configuration, from_plain, to_json
+from transductor.fit_facts import read_outcome
 from transductor.json_reading import read_json
 from transductor.learning.divided_data import DividedData
 from transductor.learning.recipes import Recipe
@@ -55,12 +56,15 @@ class FitPlan:
     @classmethod
     def read(cls, folder: Path) -> FitPlan | None:
         """Return the plan in this folder; None where there is none."""
-        try:
-            plan = from_json((folder / "plan.json").read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        file = folder / "plan.json"
+        if not file.exists():
             return None
+        try:
+            plan = from_plain(read_json(file))
+        except ValueError as error:
+            raise ValueError(f"{file} is not the plan of a fit: {error}") from None
         if not isinstance(plan, cls):
-            raise ValueError(f"{folder / 'plan.json'} is not the plan of a fit")
+            raise ValueError(f"{file} is not the plan of a fit")
         return plan
 
 
@@ -122,7 +126,7 @@ def run_recipe(
     """
     recorded = folder / "outcome.json"
     if recorded.exists():
-        outcome: dict[str, Any] = read_json(recorded)
+        outcome: dict[str, Any] = read_outcome(recorded)
         on_progress(recipe.name, steps, steps, "trained before")
         return outcome
     trainer = _resumed(recipe, data.source, steps, seed, folder / "state")
@@ -182,7 +186,7 @@ def _thinned(points: Sequence[TrainingPoint], most: int = 60) -> list[list[float
 def write_model(model: SequenceModel[Any], source: FileData, folder: Path) -> None:
     """Write a model with the names of its tokens and the description of its data, as ``transductor train`` does."""
     assert source.vocabulary is not None
-    save(model, folder, letters=source.vocabulary.tokens)
+    save(model, folder, letters=source.vocabulary.tokens, classes=source.vocabulary.classes)
     whole = replace(source, held_out=0.0, held_out_longest=0.0, part="training")
     write_atomically(folder / "data.json", to_json(whole).encode())
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import re
-import stat
 import time
 import warnings
 from collections.abc import Mapping
@@ -20,16 +20,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import safetensors.torch
-from safetensors import SafetensorError
 from torch import Tensor
 
-from transductor.json_reading import JSONError, read_json
+from transductor.file_reading import opened_file
+from transductor.json_reading import JSONError, brief, parsed_json, read_json
 from transductor.one_writer import only_writer
 from transductor.results import write_atomically
 
 _LONGEST_WAIT: Final = 10.0  # seconds, for another process that saves to the same folder
 _MISSES: Final = 10  # after which a file is missing, and not just being replaced
 _PAUSE: Final = 0.01  # seconds between two of them
+_LARGEST_HEADER: Final = 32 * 2**20
 
 
 class CheckpointError(ValueError):
@@ -56,6 +57,28 @@ def _file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _data_of(path: Path) -> bytes:
+    """Return the content of a safetensors file, if it is as large as its header says; otherwise nothing of it is read.
+
+    Raises:
+        OSError: If it cannot be read.
+    """
+    with opened_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        length = file.read(8)
+        header = file.read(min(int.from_bytes(length, "little"), _LARGEST_HEADER))
+        try:
+            entries = [entry for name, entry in parsed_json(header.decode()).items() if name != "__metadata__"]
+            promised = len(length) + len(header) + max((entry["data_offsets"][1] for entry in entries), default=0)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise CheckpointError(
+                f"{path} is truncated or altered: its header is no header ({brief(error)})"
+            ) from error
+        if size != promised:
+            raise CheckpointError(f"{path} is truncated or altered: {promised} bytes are promised, it has {size}")
+        return length + header + file.read()
+
+
 def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
     """Return the SHA-256 that a bundle with these tensors names in its manifest."""
     return hashlib.sha256(_packed(tensors)).hexdigest()
@@ -71,6 +94,7 @@ class Bundle:
         manifest: The file name of the manifest.
         stem: How the name of the tensors' file begins: ``stem-<hash>.safetensors``.
         fields: What the manifest must hold besides ``weights`` and ``sha256``.
+        optional: What it may hold; everything else is refused, because this release does not know what it means.
     """
 
     format: str
@@ -78,6 +102,7 @@ class Bundle:
     manifest: str
     stem: str
     fields: tuple[str, ...]
+    optional: tuple[str, ...] = ()
 
     def write(self, folder: Path, tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> Path:
         """Write or replace the bundle in ``folder``; return the folder."""
@@ -129,9 +154,7 @@ class Bundle:
             manifest = self.read_manifest(folder)
             weights = folder / manifest["weights"]
             try:
-                if not stat.S_ISREG(weights.stat().st_mode):  # one question: between two, the file may be removed
-                    raise CheckpointError(f"{weights} cannot be read: it is not a regular file")
-                data = weights.read_bytes()
+                data = _data_of(weights)
                 break
             except OSError as error:
                 misses, before = misses + 1 if manifest["weights"] == before else 1, manifest["weights"]
@@ -142,8 +165,8 @@ class Bundle:
             raise CheckpointError(f"{weights} is truncated or altered: its SHA-256 is not the one in {self.manifest}")
         try:
             return manifest, safetensors.torch.load(data)
-        except SafetensorError as error:
-            raise CheckpointError(f"{weights} is not a safetensors file: {error}") from error
+        except Exception as error:  # a header may name formats that safetensors knows and torch does not
+            raise CheckpointError(f"{weights} is not a safetensors file: {brief(error)}") from error
 
     def read_manifest(self, folder: Path) -> dict[str, Any]:
         """Read the manifest alone."""
@@ -156,10 +179,15 @@ class Bundle:
         if not isinstance(manifest, dict) or manifest.get("format") != self.format:
             raise CheckpointError(f'{file} must say "format": "{self.format}"')
         if manifest.get("version") != self.version or type(manifest["version"]) is not int:
-            raise CheckpointError(f"{file} has version {manifest.get('version')!r}; this release reads {self.version}")
-        for key in ("weights", "sha256", *self.fields):
+            version = repr(manifest.get("version"))
+            raise CheckpointError(f"{file} has version {version:.40}; this release reads {self.version}")
+        needed = ("format", "version", "weights", "sha256", *self.fields)
+        for key in needed:
             if key not in manifest:
                 raise CheckpointError(f"{file} lacks the field {key!r}")
+        for key in manifest:
+            if key not in (*needed, *self.optional, "seal"):
+                raise CheckpointError(f"{file} has the field {key[:40]!r}, which this release does not know")
         weights = manifest["weights"]
         if not isinstance(weights, str) or Path(weights).name != weights or "\0" in weights:
             raise CheckpointError(f"{file}: weights must be the name of a file beside it")

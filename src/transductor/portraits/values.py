@@ -6,10 +6,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 from transductor.json_reading import read_json
 from transductor.results import write_atomically
+from transductor.typed_values import from_fields
+
+_LARGEST: Final = 1e100  # what states may grow to; beyond, there is no axis to draw
 
 
 @dataclass(frozen=True)
@@ -137,13 +140,71 @@ class Portrait:
 
 def read_portrait(path: str | Path) -> Portrait:
     """Read what :meth:`Portrait.write` wrote; an error names a file that is no portrait."""
-    parts: dict[str, Any] = {
-        "trajectory": Trajectory, "learned": Drawn, "target": Drawn, "drift": Drift, "leak": Leak,
-    }  # fmt: skip
     try:
-        plain = read_json(path)
-        for name, kind in parts.items():
-            plain[name] = None if plain[name] is None else kind(**plain[name])
-        return Portrait(**plain)
-    except (ValueError, TypeError, KeyError) as error:
+        portrait = from_fields(Portrait, read_json(path))
+        _check_consistent(portrait)
+        return portrait
+    except ValueError as error:
         raise ValueError(f"{path} is no portrait: {error}") from error
+
+
+def _check_consistent(portrait: Portrait) -> None:
+    """Refuse numbers of states and letters that are not there, and lists of other lengths than those beside them."""
+    letters, trajectory = len(portrait.letters), portrait.trajectory
+    machines = {"learned": portrait.learned, "target": portrait.target}
+    for name, machine in machines.items():
+        if machine is not None:
+            _check_machine(name, machine, letters)
+    shown = portrait.learned or portrait.target
+    states = 0 if shown is None else shown.states
+    _check_range("trajectory.word", trajectory.word, letters)
+    _check_range("separating_word", portrait.separating_word or [], letters)
+    _check_range("trajectory.states", trajectory.states or [], states)
+    points = len(trajectory.points)
+    _check_lengths("trajectory.states", [trajectory.states or [None] * points], points)
+    _check_lengths("trajectory.points", [point for point in trajectory.points if point is not None], 2)
+    _check_lengths("trajectory.centres", trajectory.centres, 2)
+    _check_lengths("eigenvalues", [portrait.eigenvalues], letters)
+    _check_lengths("eigenvalues", [value for row in portrait.eigenvalues for value in row], 2)
+    if any(not row for row in portrait.eigenvalues):
+        raise ValueError("eigenvalues must hold some of every letter")
+    _check_sizes("eigenvalues", [part for row in portrait.eigenvalues for value in row for part in map(abs, value)])
+    coordinates = [point for point in trajectory.points if point is not None] + trajectory.centres
+    _check_sizes("trajectory", [abs(part) for point in coordinates for part in point])
+    if portrait.leak is not None:
+        _check_sizes("leak", [value for value in (*portrait.leak.mean, *portrait.leak.worst) if value is not None])
+        _check_lengths("leak", [portrait.leak.mean, portrait.leak.worst], letters)
+    if portrait.drift is not None:
+        drift = portrait.drift
+        curves = [drift.median, drift.worst, *drift.powers.values()]
+        _check_sizes("drift", [drift.limit, *(value for curve in curves for value in curve if value is not None)])
+        _check_lengths("drift", curves, len(drift.lengths))
+        if not drift.lengths or not all(name in map(str, range(letters)) for name in drift.powers):
+            raise ValueError("drift must have lengths, and powers of letters by their numbers")
+
+
+def _check_sizes(name: str, values: Sequence[float]) -> None:
+    if any(not 0 <= value <= _LARGEST for value in values):
+        raise ValueError(f"{name} must hold distances between 0 and {_LARGEST:g}, or coordinates of that size")
+
+
+def _check_machine(name: str, machine: Drawn, letters: int) -> None:
+    _check_lengths(f"{name}.transitions", machine.transitions, letters)
+    for row in machine.transitions:
+        _check_range(f"{name}.transitions", row, machine.states)
+    _check_range(f"{name}.start", [machine.start], machine.states)
+    _check_range(f"{name}.sink", [] if machine.sink is None else [machine.sink], machine.states)
+    if machine.start == machine.sink:
+        raise ValueError(f"{name}.start must not be its sink, which is not drawn")
+    if machine.labels is not None:
+        _check_lengths(f"{name}.labels", [machine.labels], machine.states)
+
+
+def _check_range(name: str, numbers: Sequence[int], count: int) -> None:
+    if any(not 0 <= number < count for number in numbers):
+        raise ValueError(f"{name} must lie in [0, {count})")
+
+
+def _check_lengths(name: str, lists: Sequence[Sequence[object]], length: int) -> None:
+    if any(len(each) != length for each in lists):
+        raise ValueError(f"{name} must have {length} entries, as what stands beside it has")

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from transductor.automata import read, svg
 from transductor.automata.drawing import MAX_STATES
+from transductor.fit_facts import check_fit
 from transductor.report.fit_figures import accuracy_svg, machine_svg
 from transductor.report.pages import Block, Commands, Heading, Items, Paragraph, Picture, Rows, html, markdown
 from transductor.results import Record, read_record, write_atomically
@@ -32,7 +33,7 @@ def fit_table(record: Record) -> Table:
 def fit_report(folder: str | Path) -> list[Path]:
     """Write the report of the fit in this folder: ``report.md`` with its pictures, and ``report.html`` alone."""
     folder = Path(folder)
-    record = read_record(folder / "record.json")
+    record = read_fit(folder)
     blocks = _blocks(record, folder)
     written = [
         write_atomically(folder / block.file, block.svg.encode()) for block in blocks if isinstance(block, Picture)
@@ -40,6 +41,21 @@ def fit_report(folder: str | Path) -> list[Path]:
     written.append(write_atomically(folder / "report.md", markdown(blocks).encode()))
     written.append(write_atomically(folder / "report.html", html(_title(record), blocks).encode()))
     return written
+
+
+def read_fit(folder: str | Path) -> Record:
+    """Return the record of the fit in this folder.
+
+    Raises:
+        ValueError: If there is none, or it is not that of a fit; the message names the file and the part.
+    """
+    file = Path(folder) / "record.json"
+    record = read_record(file)
+    try:
+        check_fit(record.measurements)
+    except ValueError as error:
+        raise ValueError(f"{file} is not the record of a fit: {error}") from None
+    return record
 
 
 def _title(record: Record) -> str:

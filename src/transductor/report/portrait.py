@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _DOTS_PER_INCH: Final = 120
 _MOST_BARS: Final = 24
+_MOST_DECADES: Final = 1e30  # between the ends of an axis
 _LETTER_COLOURS: Final = ("#1f5fbf", "#d1495b", "#35a06b", "#ee9b3a", "#7b52ab", "#35b0ab")
 _MARKERS: Final = "osD^vP"
 
@@ -160,7 +161,8 @@ def _leak(axes: Axes, portrait: Portrait) -> None:
     axes.axhline(portrait.drift.limit, color="#d1495b", lw=1.5, ls="--", label="half-way to another state")
     axes.set_yscale("log")
     least = min(value for value in (*worst.values(), *mean.values()) if value)
-    floor, most = least / 4, max(portrait.drift.limit, *worst.values())
+    most = max(portrait.drift.limit, *worst.values())
+    floor = max(least / 4, most / _MOST_DECADES)
     axes.set_ylim(floor, most * (most / floor) ** 0.6)  # room for the legend
     every = max(1, math.ceil(len(drawn) / 12))
     axes.set_xticks([*places][::every], [short([portrait.letters[letter]]) for letter in drawn][::every])
@@ -183,7 +185,8 @@ def _drift(axes: Axes, portrait: Portrait) -> None:
         return
     # The first letters may be much nearer, or exact; the axis is chosen for the later ones.
     later = [value for curve in curves for value in curve[len(curve) // 4 :] if value]
-    floor, most = min(later or positive) / 2, max(*positive, drift.limit)
+    most = max(*positive, drift.limit)
+    floor = max(min(later or positive) / 2, most / _MOST_DECADES)
 
     def plot(values: Sequence[float | None], **look: Any) -> None:
         axes.plot(drift.lengths, [math.nan if value is None else max(value, floor / 9) for value in values], **look)

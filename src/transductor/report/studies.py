@@ -12,12 +12,17 @@ from rich.text import Text
 from transductor.portraits.values import read_portrait
 from transductor.report.portrait import portrait_figure
 from transductor.report.study_cells import Sheet
+from transductor.report.study_claims import NOT_SPECIFIED
 from transductor.report.study_figures import study_figure
 from transductor.report.study_records import StudyRecords, read_studies
-from transductor.report.study_sheets import study_sheets
+from transductor.report.study_sheets import CLAIMS_TITLE, study_sheets
 from transductor.report.style import QUICK, mark_quick, save_figure
 from transductor.results import write_atomically
 
+_READING = (
+    "The paper's text leaves open what follows; behind the colon is what was done. Every number of our reading of its "
+    "recipe depends on these choices, and so does whatever is concluded from it:"
+)
 _CELLS = "A cell is the mean over seeds (least–largest) × how many; a seed that is not among them is named."
 
 
@@ -67,6 +72,8 @@ def _markdown(study: StudyRecords, figure: str) -> str:
     parts = [f"# {study.name}", study.question, f"![{study.name}]({figure})", *_remarks(study)]
     for sheet in study_sheets(study):
         parts += [f"## {sheet.title}", _table(sheet)]
+        if sheet.title == CLAIMS_TITLE and study.name in NOT_SPECIFIED:
+            parts += [_READING, "\n".join(f"* {line}" for line in NOT_SPECIFIED[study.name])]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

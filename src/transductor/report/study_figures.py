@@ -114,7 +114,7 @@ def _line(axis: Axes, one: Series, tallies: dict[int, Tally], order: int, every:
 
 
 def _look(one: Series) -> dict[str, Any]:
-    """Return the style of a line: lines drawn later are thinner, so that all show; the paper's recipe is dashed."""
+    """Return the style of a line: later lines are thinner, so that all show; the recipe of the paper is dashed."""
     name, hardened = model(one), one.form == "hardened"
     size, width = {"paper": (11, 3.6), "ours": (5, 1.6) if hardened else (8, 3)}.get(one.arm.column, (9, 2.6))
     return {

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from transductor.report.study_fields import check_study_record
 from transductor.results import Record, read_record
 from transductor.study_names import ARMS
 
@@ -263,9 +264,9 @@ def _study(folder: Path, name: str, places: Mapping[str, Mapping[int, Path]]) ->
         for seed, path in sorted(places[arm].items()):
             try:
                 record = read_record(path)
-                _check(record, name, arm, seed)
+                check_study_record(record, name, arm, seed)
                 runs.append(Run(seed, record))
-            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            except ValueError as error:
                 absent[seed] = "damaged"
                 damaged.append(_sentence(error, path, folder))
         if runs:
@@ -286,40 +287,5 @@ def _sentence(error: Exception, path: Path, folder: Path) -> str:
     place = path.relative_to(folder).as_posix()
     text = str(error).replace(str(path), place)
     if place not in text:
-        text = f"{place} is not a record of a study: {error if isinstance(error, ValueError) else repr(error)}"
+        text = f"{place} is not a record of a study: {error}"
     return " ".join(text.split())
-
-
-def _check(record: Record, study: str, arm: str, seed: int) -> None:
-    """Refuse a record that tables and figures could not rely on."""
-    settings, measured = record.settings, record.measurements
-    place = (settings["study"], settings["arm"]["name"], settings["seed"])
-    if place != (study, arm, seed):
-        raise ValueError("it is that of {}/{}, seed {}".format(*place))
-    _numbers(settings["arm"]["training"], "length")
-    _numbers(measured, "chance", "parameters")
-    _numbers(measured["training"], "seconds", "together")
-    if measured["training"]["failure"] is None and not measured["learned"]:
-        raise ValueError("its training did not fail, but nothing was judged")
-    if (hardening := measured.get("hardening")) is not None and hardening["refused"] is None:
-        _numbers(hardening, "states")
-    for form in ("learned", "hardened"):
-        for entry in measured.get(form) or ():
-            _numbers(entry, "length", "sequences")
-            if "mse" in entry:
-                _numbers(entry, "mse", *(("relative_error",) if entry["relative_error"] is not None else ()))
-            elif "positions" in entry:
-                _numbers(entry, "labels", "positions", "beyond", "exact", "mistakes")
-            else:
-                _numbers(entry, "exact")
-            for end, value in entry.get("curve", ()):
-                _numbers({"curve": end + value}, "curve")
-            if not isinstance(entry["input"], str) or not isinstance(entry["task"], str):
-                raise ValueError("an entry has no name for its input or its task")
-
-
-def _numbers(values: Mapping[str, Any], *keys: str) -> None:
-    for key in keys:
-        value = values[key]
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
-            raise ValueError(f"{key} must be a finite number; got {value!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from transductor.report.study_cells import (
     NOTHING,
@@ -26,6 +27,8 @@ from transductor.report.study_claims import CLAIMS
 from transductor.report.study_records import ArmRuns, Entries, Series, StudyRecords, Tally, at, is_adversarial
 from transductor.report.study_tracking import ablation_sheets, state_tracking_sheets, states_found
 from transductor.report.style import label, percent
+
+CLAIMS_TITLE: Final = "What the paper says, and what came out on random inputs"
 
 
 def study_sheets(study: StudyRecords) -> list[Sheet]:
@@ -51,8 +54,8 @@ def _claims(study: StudyRecords) -> Sheet:
         arms = [(study.arm(name), form) for name, form in asked]
         cells = [cell(Series(arm, form).tally(pick), words) if arm else "no record" for arm, form in arms]
         rows.append((claim.section, claim.says, *cells, *[NOTHING] * (3 - len(cells))))
-    columns = ("section of the paper", "the paper says", "its recipe, run here", "ours, learned", "ours, hardened")
-    return Sheet("What the paper says, and what came out on random inputs", columns, tuple(rows))
+    columns = ("section of the paper", "the paper says", "our reading of its recipe", "ours, learned", "ours, hardened")
+    return Sheet(CLAIMS_TITLE, columns, tuple(rows))
 
 
 def _by_input(study: StudyRecords) -> list[Sheet]:

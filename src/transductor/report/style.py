@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import matplotlib.pyplot as plt
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -16,16 +16,16 @@ from transductor.results import write_atomically
 LABELS = {
     "transductor": "Rational Transductor",
     "transformer": "Transformer",
-    "transductor_paper": "Rational Transductor, paper's recipe",
+    "transductor_paper": "Rational Transductor, our reading of the paper",
     "transductor_ours": "Rational Transductor, ours, learned",
     "transductor_hardened": "Rational Transductor, ours, hardened",
     "transformer_learned": "Transformer, learned positions",
     "transformer_rotary": "Transformer, rotary positions",
     "transformer_relative": "Transformer, relative positions",
     "transformer_none": "Transformer, no positions",
-    "transformer_paper": "Transformer, paper's recipe",
+    "transformer_paper": "Transformer, our reading of the paper",
     "lstm": "LSTM",
-    "lstm_paper": "LSTM, paper's recipe",
+    "lstm_paper": "LSTM, our reading of the paper",
     "a5_two_generators": "A5, two generators",
     "a5_all_elements": "A5, all 60 elements",
     "s5_two_generators": "S5, two generators",
@@ -65,6 +65,7 @@ MARKERS = {
 }
 # A model without a colour in COLOURS takes one of these.
 SPARE = ("#4b4b9c", "#9c4b4b", "#4b9c7a", "#6b6b6b")
+_DOTS_PER_INCH: Final = 144
 # What tables and figures of a quick run say.
 QUICK = "A quick check that everything runs: one seed, trained for a twentieth of the steps. No result."
 # Text stays readable when the figure is shown at half size.
@@ -137,8 +138,8 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
     path = Path(path)
     kind, buffer = path.suffix.removeprefix(".") or "png", io.BytesIO()
     if kind == "png":
-        canvas_of(figure, 144).print_png(buffer)
+        canvas_of(figure, _DOTS_PER_INCH).print_png(buffer)
     else:
-        figure.savefig(buffer, format=kind, dpi=144)
+        figure.savefig(buffer, format=kind, dpi=_DOTS_PER_INCH)
     plt.close(figure)
     return write_atomically(path, buffer.getvalue())

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+
+import torch
 
 from transductor.checks import check_positive, one_of
 from transductor.model import LSTMConfig
 from transductor.one_writer import only_writer
 from transductor.results import read_record
 from transductor.studies.running import DamagedRecordWarning, record_path, run_arm, run_settings
+from transductor.studies.spreading import BACKENDS, spread
 from transductor.studies.study import Arm, Study
 
-BACKENDS: Final = ("loky", "dask", "ray")
 # Called whenever a job ends, with the job, the number of jobs done, and the number of all jobs.
 OnJob = Callable[["Job", int, int], None]
 
@@ -87,9 +88,10 @@ def reproduce(
     Args:
         studies: The studies to run.
         folder: Where records and models are written.
-        jobs: Number of processes.  On a CPU one run is one job; on a GPU all seeds of an arm are one.
-        backend: How joblib reaches them: ``"loky"`` (this machine), ``"dask"`` or ``"ray"`` (their cluster, with the
-            packages ``dask.distributed`` or ``ray`` installed); these must see ``folder``.
+        jobs: Number of processes.  On a CPU one run is one job; on a GPU all seeds of an arm are one, and jobs are
+            dealt to the GPUs in turn.
+        backend: Where they are: ``"loky"`` (this computer), ``"dask"`` or ``"ray"`` (a cluster: see
+            :func:`~transductor.studies.spreading.spread`; its workers must see ``folder``).
         device: ``"cpu"`` or ``"cuda"``.
         on_job: Called whenever a job ends.
     """
@@ -105,49 +107,25 @@ def _reproduced(
     todo, _ = pending(studies, folder, together=device != "cpu")
     if jobs == 1 and backend == "loky":
         for place, job in enumerate(todo, 1):
-            _done(job, str(folder), device, None)
+            _done(job, str(folder), device)
             if on_job is not None:
                 on_job(job, place, len(todo))
         return len(todo)
-    import joblib
-
-    with _connected(backend, jobs):
-        parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs")
-        calls = (joblib.delayed(_done)(job, str(folder), device, 1) for job in todo)
-        finished = parallel(calls)
-        try:
-            for place, job in enumerate(finished, 1):
-                if on_job is not None:
-                    on_job(job, place, len(todo))
-        finally:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # when interrupted, joblib advises smaller tasks
-                finished.close()
+    # A cluster's workers were started elsewhere.
+    shared = str(folder) if backend == "loky" else os.path.abspath(folder)
+    calls = [(job, shared, device, 1, number) for number, job in enumerate(todo)]
+    finished = spread(_done, calls, backend=backend, processes=jobs, device=device)
+    with closing(finished):
+        for count, job in enumerate(finished, 1):
+            if on_job is not None:
+                on_job(job, count, len(todo))
     return len(todo)
 
 
-def _done(job: Job, folder: str, device: str, threads: int | None) -> Job:
+def _done(job: Job, folder: str, device: str, threads: int | None = None, number: int = 0) -> Job:
     if threads is not None:
-        import torch
-
         torch.set_num_threads(threads)  # the processes share the cores
+        if device != "cpu":  # and deal the jobs to the GPUs in turn
+            torch.cuda.set_device(number % torch.cuda.device_count())
     run_arm(job.study, job.arm, job.seeds, folder, device=device)
     return job
-
-
-@contextmanager
-def _connected(backend: str, jobs: int) -> Iterator[Any]:
-    """Let joblib send its calls to a backend."""
-    import joblib
-
-    client: Any = nullcontext()
-    try:
-        if backend == "ray":
-            import_module("ray.util.joblib").register_ray()
-        elif backend == "dask":
-            client = import_module("dask.distributed").Client(n_workers=jobs, threads_per_worker=1)
-    except ImportError as error:
-        needed = {"ray": "ray", "dask": "dask[distributed]"}[backend]
-        raise ImportError(f"backend {backend!r} needs the package {needed}; loky needs nothing") from error
-    with client, joblib.parallel_config(backend):
-        yield

@@ -29,6 +29,7 @@ from transductor.training import (
     train_together,
 )
 from transductor.transitions import TransitionFamily
+from transductor.typed_values import check_kind
 
 _CURVE_POINTS: Final = 100
 _CHECKPOINT_EVERY: Final = 500
@@ -245,6 +246,9 @@ def _kept(run: _Run) -> _Outcome | None:
         history = read_record(_history_path(path))
         if history.settings != training_settings(run.arm, run.seed):
             return None
+        training: Any = history.measurements.get("training")
+        check_kind(f"{_history_path(path)}: training", training, dict[str, Any])
+        check_kind(f"{_history_path(path)}: training.failure", training.get("failure", 0), str | None)
         model = load(path, device=run.device)
     except (ValueError, CheckpointError) as error:
         warnings.warn(f"{error}; the model is trained again", DamagedRecordWarning, stacklevel=4)

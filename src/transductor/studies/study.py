@@ -58,7 +58,7 @@ class Arm:
 
     Args:
         name: Name of the arm within the study, and of its folder.
-        column: ``"paper"`` (its recipe, nothing added), ``"ours"`` or ``"baseline"``.
+        column: ``"paper"`` (our reading of its recipe), ``"ours"`` or ``"baseline"``.
         task: The task that the model learns.
         model: A configuration that :func:`transductor.model.build` builds.
         training: How the model is trained.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from transductor.checks import one_of
+from transductor.file_reading import pieces_of
 from transductor.json_reading import JSONError, parsed_json
 
 GOALS: Final = ("recognition", "tagging", "regression", "next_token")
@@ -302,17 +303,16 @@ def _lines(path: str) -> list[str]:
 
 
 def _text(path: str) -> str:
+    pieces: list[bytes] = []
     try:
-        if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
-            raise UnreadableFileError(f"{path} cannot be read: it is not a regular file")
-        with open(path, "rb") as file:
-            data = file.read()
+        for piece in pieces_of(path):
+            if b"\0" in piece:  # looked for at once: a file of nothing else may be larger than all memory
+                line = 1 + sum(each.count(b"\n") for each in pieces) + piece.count(b"\n", 0, piece.index(b"\0"))
+                raise DataError(f"{path}:{line}: a NUL byte: this is not a text file")
+            pieces.append(piece)
     except OSError as error:
         raise UnreadableFileError(f"{path} cannot be read: {error.strerror}") from None
-    except UnreadableFileError:
-        raise
-    except ValueError as error:  # a NUL in the name
-        raise UnreadableFileError(f"{path!r} cannot be read: {error}") from None
+    data = b"".join(pieces)
     try:
         text = data.decode("utf-8-sig")  # a byte order mark, as spreadsheets write it, belongs to no token
     except UnicodeDecodeError as error:
@@ -320,7 +320,4 @@ def _text(path: str) -> str:
         raise DataError(
             f"{path}:{line}: not UTF-8 text: byte {data[error.start]:#04x}; convert it, for example with iconv"
         ) from None
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise DataError(f"{path}:{line}: a NUL byte: this is not a text file")
     return text.replace("\r\n", "\n").replace("\r", "\n")

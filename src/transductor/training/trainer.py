@@ -15,8 +15,10 @@ from torch import Tensor, nn
 
 from transductor.configuration import from_plain, to_plain
 from transductor.endings import EndedBySignal, postponed
+from transductor.json_reading import brief
 from transductor.model import CheckpointError, SequenceModel, build
 from transductor.model.bundle import Bundle
+from transductor.model.storage import rebuilt
 from transductor.one_writer import FolderLostError, only_writer
 from transductor.tasks import Task
 from transductor.training.examples import FileData
@@ -31,10 +33,22 @@ from transductor.training.steps import (
     right_labels,
     set_schedule,
 )
+from transductor.typed_values import check_kind
 
 _BUNDLE: Final = Bundle(
     "transductor-training", 1, "training.json", "state", ("settings", "source", "model", "step", "length")
 )
+
+
+_STATES: Final = ("random.data", "random.torch", "random.cuda", "points.loss", "points.accuracy")
+
+
+def _described_model(config: Any) -> SequenceModel[Any]:
+    """Return a fresh model as a manifest describes it."""
+    model = build(from_plain(config))
+    if not isinstance(model, SequenceModel):
+        raise TypeError(f"a run trains a model; got {type(model).__name__}")
+    return model
 
 
 def _never() -> None:
@@ -266,26 +280,38 @@ class Trainer:
             CheckpointError: If anything is missing, truncated, altered, or of another kind.
         """
         manifest, tensors = _BUNDLE.read(Path(folder))
+        file, state = Path(folder) / _BUNDLE.manifest, Path(folder) / manifest["weights"]
+        weights = {key.removeprefix("model."): value for key, value in tensors.items() if key.startswith("model.")}
+        model = rebuilt(lambda: _described_model(manifest["model"]), manifest["model"], weights, file, state, "run")
         try:
-            model = build(from_plain(manifest["model"]))
-            assert isinstance(model, SequenceModel)
-            weights = {key.removeprefix("model."): value for key, value in tensors.items() if key.startswith("model.")}
-            model.load_state_dict(weights, assign=True)
-            trainer = cls(model.to(device), from_plain(manifest["source"]), from_plain(manifest["settings"]), **options)
+            source, settings = from_plain(manifest["source"]), from_plain(manifest["settings"])
+            check_kind("source", source, Task | FileData)
+            check_kind("settings", settings, TrainingSettings)
+            if isinstance(source, FileData) and not source.sha256:  # by which the data it was begun with are known
+                raise ValueError("source.sha256 must be the hash of the data")
+            for name in ("step", "length"):
+                check_kind(name, manifest[name], int)
+            trainer = cls(model.to(device), source, settings, **options)
             trainer._restore(manifest, tensors)
         except DataError:  # the data have changed, not the state
             raise
         except Exception as error:  # whatever an altered manifest breaks, the file is what is wrong
-            raise CheckpointError(f"{Path(folder) / _BUNDLE.manifest} does not describe a run: {error}") from error
+            raise CheckpointError(f"{file} does not describe a run: {brief(error)}") from error
         return trainer
 
     def _restore(self, manifest: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         moments: dict[int, dict[str, Tensor]] = {}
+        parameters = [each for group in self.optimiser.param_groups for each in group["params"]]
         for key, value in tensors.items():
             if key.startswith("optimiser."):
                 _, place, name = key.split(".", 2)
+                if not place.isdecimal() or int(place) >= len(parameters):
+                    raise ValueError(f"{key[:40]} is of none of the {len(parameters)} parameters")
+                if value.shape != (torch.Size() if name == "step" else parameters[int(place)].shape):
+                    raise ValueError(f"{key[:40]} has shape {tuple(value.shape)}, which is not its parameter's")
                 moments.setdefault(int(place), {})[name] = value
-        parameters = [each for group in self.optimiser.param_groups for each in group["params"]]
+            elif not key.startswith("model.") and key not in _STATES:
+                raise ValueError(f"{key[:40]} is no part of a run")
         for number, moment in moments.items():
             beside = parameters[number]
             moment.update({key: self._placed(value, beside) for key, value in moment.items() if key != "step"})
@@ -295,7 +321,10 @@ class Trainer:
         torch.set_rng_state(tensors["random.torch"])
         if "random.cuda" in tensors and self.device.type == "cuda":
             torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
-        self.step, self.length = int(manifest["step"]), int(manifest["length"])
+        self.step, self.length = manifest["step"], manifest["length"]
+        longest = max(self.settings.length, self._longest)
+        if not 1 <= self.length <= longest:
+            raise ValueError(f"length must lie between 1 and {longest}; got {self.length}")
         losses, accuracies = (tensors[f"points.{name}"].tolist() for name in ("loss", "accuracy"))
         self.points = [
             TrainingPoint(step, loss, accuracy)

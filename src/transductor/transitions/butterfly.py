@@ -7,7 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from transductor.transitions.capped import CappedFamily, spectral_scale
+from transductor.transitions.capped import CappedFamily, capped_lipschitz, spectral_scale
 from transductor.transitions.laws import ButterflyRank, Law
 
 
@@ -70,6 +70,10 @@ class ButterflyTransitions(CappedFamily):
         coefficients, scale = self.factors(raw)
         eye = torch.eye(self.state_dim, dtype=raw.dtype, device=raw.device)
         return self._mixed(coefficients, eye) * scale[..., None, None]
+
+    def lipschitz_of_chart(self) -> float | None:
+        """One level is the cap's; of several there is none, because a small change is multiplied by other levels."""
+        return capped_lipschitz(self.state_dim) if self.levels == 1 else None
 
     def step_cost(self) -> int:
         """Count 2 d products per level."""

@@ -81,6 +81,11 @@ class Cascade(BlockComposite):
         """Add up the parts and the couplings."""
         return sum(part.step_cost() for part in self.families) + sum(a * b for a, b in pairwise(self.part_dims))
 
+    def coupling_slopes(self) -> list[float]:
+        """Return the norm of each coupling as a linear map of the features."""
+        linear = [] if self.feature_dim is None else [coupling.detach().double()[:-1] for coupling in self.couplings]
+        return [float(torch.linalg.matrix_norm(weight, 2)) if weight.numel() else 0.0 for weight in linear]
+
     def arguments(self) -> Mapping[str, Any]:
         """Return the scale of the couplings."""
         return {"init_scale": self.init_scale}

@@ -15,7 +15,8 @@ class CayleyTransitions(RotationFamily):
     """``(I + A)(I − A)⁻¹`` with A skew: strictly orthogonal, det +1.
 
     The limit of this family: −1 is never an eigenvalue, because ``C(A) + I = 2(I − A)⁻¹`` is invertible.  No
-    pure Cayley head of any dimension decides parity with an affine threshold at all lengths.
+    pure Cayley head of any dimension decides parity with an affine threshold at all lengths; a network on it can,
+    from a quarter turn and ``h₁² − h₂²``.
     :class:`SquaredCayleyTransitions` reaches every rotation, :class:`OrthogonalTransitions` every orthogonal
     matrix.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -84,6 +85,15 @@ class BlockComposite(CompositeFamily):
             out[..., begin:end, begin:end] = block
             begin = end
         return out
+
+    def coupling_slopes(self) -> list[float]:
+        """Return Lipschitz constants of what stands beside the diagonal; here nothing does."""
+        return []
+
+    def lipschitz_bound(self) -> float | None:
+        """Add the squared constants of the blocks, and take the root."""
+        bounds = [bound for part in self.families if (bound := part.lipschitz_bound()) is not None]
+        return math.hypot(*bounds, *self.coupling_slopes()) if len(bounds) == len(self.families) else None
 
     def block_laws(self) -> list[Law]:
         """Return each part's own laws, on its block."""

@@ -39,11 +39,6 @@ class DirectSum(BlockComposite):
         """Add up the parts' costs."""
         return sum(part.step_cost() for part in self.families)
 
-    def lipschitz_bound(self) -> float | None:
-        """Add the squared constants of the blocks, and take the root."""
-        bounds = [bound for part in self.families if (bound := part.lipschitz_bound()) is not None]
-        return sum(bound**2 for bound in bounds) ** 0.5 if len(bounds) == len(self.families) else None
-
     def laws(self) -> tuple[Law, ...]:
         """The matrix is block-diagonal; what all parts share holds, and each part's laws hold on its block."""
         laws: list[Law] = [BlockTriangular(tuple(self.part_dims), 0)]

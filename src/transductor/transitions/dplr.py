@@ -60,6 +60,9 @@ class DPLRTransitions(CappedFamily):
         diagonal, left, right = self.factors(raw)
         return torch.diag_embed(diagonal) + precise_product(left, right.mT)
 
+    def lipschitz_of_chart(self) -> None:
+        """There is none: while U is large, a small change of V moves U Vᵀ by as much as one likes."""
+
     def step_cost(self) -> int:
         """Count d + 2 d r products."""
         return self.state_dim * (1 + 2 * self.rank)

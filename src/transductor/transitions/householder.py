@@ -72,6 +72,9 @@ class HouseholderTransitions(ChartedFamily):
         start[0, 0] = (-1) ** self.reflections
         return start
 
+    def lipschitz_of_chart(self) -> None:
+        """There is none: the direction of a normal near zero turns by any angle with a small change."""
+
     def step_cost(self) -> int:
         """Count 2 k d products."""
         return 2 * self.reflections * self.state_dim

@@ -88,7 +88,7 @@ class Determinant(Law):
 @final
 @dataclass(frozen=True)
 class ScaledOrthogonal(Law):
-    """MᵀM = g²I with one gain 0 ≤ g ≤ 1 per matrix, so ‖M‖ = g."""
+    """MᵀM = g²I with one gain |g| ≤ 1 per matrix, so ‖M‖ = |g|."""
 
     words = "MᵀM = g²I, 0 ≤ g ≤ 1"
 
@@ -309,6 +309,12 @@ def spectral_bound(laws: Sequence[Law]) -> float | None:
     bounds = [1.0 for law in laws if isinstance(law, isometric)]
     bounds += [law.cap for law in laws if isinstance(law, SpectralNorm)]
     return min(bounds, default=None)
+
+
+def frobenius_bound(laws: Sequence[Law], dim: int) -> float | None:
+    """Return a bound of ‖M‖_F that follows from the laws: √d times that of ‖M‖₂, and √d where columns sum to 1."""
+    bound = 1.0 if any(isinstance(law, ColumnStochastic) for law in laws) else spectral_bound(laws)
+    return None if bound is None else math.sqrt(dim) * bound
 
 
 def shared_laws(parts: Sequence[Sequence[Law]], join: Callable[[Law, Sequence[Law]], Law | None]) -> list[Law]:

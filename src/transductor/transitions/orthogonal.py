@@ -17,8 +17,9 @@ class OrthogonalTransitions(SignedFamily):
     Every rotation is the square of one without eigenvalue −1, so ``C(A)²`` reaches all of SO(d) at finite A; the
     signs add the other half of O(d).  With one negative sign every matrix has det −1 and eigenvalue −1 is there
     from the first step: training only has to turn it.  One spare dimension gives every orthogonal matrix of
-    dimension d − 1, of either determinant.  Of six orthogonal families this one learned parity and mod-5
-    counting best (docs/transitions.md, "Which orthogonal family?").
+    dimension d − 1, of either determinant.  How six orthogonal families compare depends on the protocol: under the
+    demo's this one did best on parity and mod-5 counting, with a linear readout alone others count better
+    (docs/transitions.md, "Which orthogonal family?").
 
     Args:
         negatives: How many coordinates, the last ones, start flipped, for every token; they cannot change while

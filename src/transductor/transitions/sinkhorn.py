@@ -65,6 +65,18 @@ class SinkhornTransitions(LogitFamily):
         logits = raw.unflatten(-1, (self.state_dim, self.state_dim)) / self.temperature
         return doubly_stochastic(logits, self.iterations)
 
+    def lipschitz_of_chart(self) -> float | None:
+        """Bound the n rounds in the largest norm of logarithms, and what follows them in the Frobenius norm.
+
+        Both potentials of a round are logarithms of sums of exponentials of the logits minus the other potential.  Such
+        a logarithm moves by no more than its argument does, so after n rounds the potentials have moved by at most
+        2n − 1 and 2n times the change of the logits, and the logarithms of the entries by 4n times.  Columns are then
+        distributions, ‖M‖_F ≤ √d.  Dividing a row, or a column, by its sum is a projection along it, of norm at
+        most √d; the rank-one term ``r cᵀ / Σr`` adds d + √d.
+        """
+        root = math.sqrt(self.state_dim)
+        return 4 * self.iterations * root * self.state_dim * (1 + root + self.state_dim) / self.temperature
+
     def laws(self) -> tuple[Law, ...]:
         """Rows and columns are distributions, hence ‖M‖₂ ≤ 1."""
         return (DoublyStochastic(), SpectralNorm(1.0))

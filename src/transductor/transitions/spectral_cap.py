@@ -8,7 +8,7 @@ from typing import Any, final
 from torch import Tensor
 
 from transductor.transitions.base import TransitionFamily
-from transductor.transitions.capped import check_spectral_cap, spectrally_capped
+from transductor.transitions.capped import capped_lipschitz, check_spectral_cap, spectrally_capped
 from transductor.transitions.composite import CompositeFamily
 from transductor.transitions.laws import (
     BlockTriangular,
@@ -49,6 +49,11 @@ class SpectralCap(CompositeFamily):
     def arguments(self) -> Mapping[str, Any]:
         """Return the cap."""
         return {"spectral_cap": self.spectral_cap}
+
+    def lipschitz_bound(self) -> float | None:
+        """Multiply the part's constant by the cap's."""
+        bound = self.families[0].lipschitz_bound()
+        return None if bound is None else capped_lipschitz(self.state_dim) * bound
 
     def laws(self) -> tuple[Law, ...]:
         """‖M‖₂ ≤ γ holds, and the part's structure, which scaling keeps."""

@@ -11,7 +11,14 @@ from torch import Tensor
 
 from transductor.transitions.base import Stepper, TransitionFamily
 from transductor.transitions.composite import CompositeFamily
-from transductor.transitions.laws import KroneckerRank, Law, SpectralNorm, shared_laws, spectral_bound
+from transductor.transitions.laws import (
+    KroneckerRank,
+    Law,
+    SpectralNorm,
+    frobenius_bound,
+    shared_laws,
+    spectral_bound,
+)
 
 
 def _kronecker(left: Tensor, right: Tensor) -> Tensor:
@@ -72,6 +79,14 @@ class TensorProduct(CompositeFamily):
         left_start = left.start_from(square.sum(1) / math.sqrt(right.state_dim))
         right_start = right.start_from(square.sum(0) / math.sqrt(left.state_dim))
         return torch.kron(left_start, right_start)
+
+    def lipschitz_bound(self) -> float | None:
+        """Bound d(A ⊗ B) = dA ⊗ B + A ⊗ dB, with ‖A‖_F ≤ √d ‖A‖₂, where laws bound both norms."""
+        left, right = (part.lipschitz_bound() for part in self.families)
+        of_left, of_right = (frobenius_bound(part.laws(), part.state_dim) for part in self.families)
+        if left is None or right is None or of_left is None or of_right is None:
+            return None
+        return left * of_right + of_left * right
 
     def laws(self) -> tuple[Law, ...]:
         """The matrix is a Kronecker product, and what both factors share holds."""

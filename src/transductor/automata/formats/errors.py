@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+_LONGEST: Final = 400  # characters of a reason, which may quote the file
+
 
 class AutomatonFormatError(ValueError):
     """A file that does not hold an automaton this library can represent; the message is ``file:line: reason``.
@@ -17,4 +21,4 @@ class AutomatonFormatError(ValueError):
 
     def __str__(self) -> str:
         where = self.path if self.line is None else f"{self.path}:{self.line}"
-        return f"{where}: {self.reason}"
+        return f"{where}: {self.reason if len(self.reason) <= _LONGEST else self.reason[: _LONGEST - 1] + '…'}"

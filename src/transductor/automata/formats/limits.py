@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from transductor.automata.formats.errors import AutomatonFormatError
 from transductor.automata.weights import Weights
+from transductor.file_reading import bytes_of
 
 MAX_BYTES: Final = 32 * 2**20
 MAX_ARCS: Final = 1_000_000
@@ -30,9 +31,13 @@ _BOM = "\ufeff"
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """Return the content of a file of at most ``MAX_BYTES``."""
-    with open(path, "rb") as file:
-        data = file.read(MAX_BYTES + 1)
+    """Return the content of a regular file of at most ``MAX_BYTES``; a missing one raises ``FileNotFoundError``."""
+    try:
+        data = bytes_of(path, MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise AutomatonFormatError(str(path), None, f"it cannot be read: {error.strerror}") from error
     if len(data) > MAX_BYTES:
         raise AutomatonFormatError(str(path), None, f"the file is larger than {MAX_BYTES // 2**20} MiB")
     return data

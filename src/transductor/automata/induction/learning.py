@@ -14,10 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from transductor.automata.compiled import COMPILES
+from transductor.automata.induction.letter_groups import MANY, from_groups
 from transductor.automata.induction.merging import merged_machine
 from transductor.automata.induction.sample import Sample, sample_of
 from transductor.automata.induction.search import Candidate, Search, minimal
-from transductor.automata.induction.starts import best_of, starts
+from transductor.automata.induction.starts import agreeing, best_of, starts
 from transductor.automata.induction.support import (
     DOUBT,
     EXAMPLES,
@@ -37,6 +38,9 @@ METHODS = ("description_length", "edsm", "rpni")
 
 _CLASSICAL = 60
 """The most states of the classical start: wrong labels make it grow, and then it is worth nothing."""
+
+_FEW = 0.005
+"""The share of contradicted labels up to which a machine that was begun with groups of letters needs no rival."""
 
 Progress = Callable[[float, str], None]
 
@@ -177,6 +181,14 @@ class _Learner:
         results = [search.measured(np.zeros((1, sample.letters), dtype=np.int32))]
         if start is not None:
             results.append(search.improved(search.measured(start.table, start.start)))
+        if sample.letters >= MANY and not sample.tagged:
+            # Merging states over so many letters takes long, and rarely leads anywhere.
+            self.report(begin, f"{sample.letters} letters in groups{_SLOW}")
+            begun = from_groups(sample, self.seed, lambda: self.go_on(0.9 * part)) if start is None else start
+            if begun is not None:
+                results.append(search.improved(search.measured(begun.table, begun.start)))
+                if results[-1].errors <= _FEW * sample.labels:
+                    return best_of(results)
         # Where no label is wrong the classical way is quick, and with a label at every letter hard to beat.
         classical = merged_machine(
             sample, way="edsm", max_states=min(self.max_states, _CLASSICAL), go_on=lambda: self.go_on(part)
@@ -184,7 +196,7 @@ class _Learner:
         if classical is not None:
             results.append(search.improved(search.measured(classical)))
             if sample.tagged and results[-1].errors == 0:
-                return best_of(results)
+                return best_of(results) if start is not None else self._shaken(search, best_of(results))
         for number, rule in enumerate(starts(results, tagged=sample.tagged, brief=start is not None)):
             if not self.go_on(part):
                 break
@@ -202,7 +214,13 @@ class _Learner:
             )
             if table is not None:
                 results.append(search.improved(search.measured(table)))
-        return best_of(results) if len(results) > 1 else search.improved(results[0])  # grow from one state
+        best = best_of(results) if len(results) > 1 else search.improved(results[0])  # grow from one state
+        return best if start is not None or agreeing(results) >= 3 else self._shaken(search, best)
+
+    def _shaken(self, search: Search, best: Candidate) -> Candidate:
+        """Return what changes by lot make of the best candidate, where the starts do not agree on it."""
+        self.report(self._share, f"changes by lot, {best.states} states so far{_SLOW}")
+        return search.shaken(best, np.random.default_rng(self.seed))
 
     def _judged(self, best: Candidate, shorter: Candidate | None) -> tuple[tuple[str, ...], bool]:
         """Return the sentences about a machine, and whether the data support it; ``shorter`` saw the shorter words."""

@@ -26,6 +26,7 @@ Table = NDArray[np.int32]
 SHAPE_WEIGHT = 0.05  # g: how much of what dense classes cost counts; with 1, sparse languages are over-fitted
 _LESS = 1e-6  # bits; smaller gains are rounding
 _PATIENCE = 5  # merges that do not help any more after others, in a row, before gains are computed again
+_SHAKES = 20  # changes by lot, in a row, that lead to nothing better
 _NEGLIGIBLE = 20.0  # bits; rivals that are worse by more have no credit to speak of
 
 
@@ -138,6 +139,18 @@ class Search:
             candidate = better
         return candidate
 
+    def shaken(self, candidate: Candidate, random: np.random.Generator) -> Candidate:
+        """Return the best of what local search makes of the candidate after changes by lot, again and again.
+
+        It ends after ``_SHAKES`` changes in a row that led to nothing better, or once ``go_on`` says no.
+        """
+        failures = 0
+        while failures < _SHAKES and candidate.states > 1 and self.go_on():
+            after = self.improved(self.measured(*changed_by_lot(candidate, random, self.max_states)))
+            failures = 0 if after.bits < candidate.bits - _LESS else failures + 1
+            candidate = min(candidate, after, key=lambda each: each.bits)
+        return candidate
+
     def _present(self, candidate: Candidate) -> Any:
         """Return what the loops need to know about a candidate."""
         return _loops().Present(
@@ -223,6 +236,31 @@ class Search:
             if after.bits < candidate.bits - _LESS:
                 return after
         return None
+
+
+def changed_by_lot(candidate: Candidate, random: np.random.Generator, max_states: int) -> tuple[Table, int]:
+    """Return table and start with up to three arcs led elsewhere, one state in place of two, or one state doubled.
+
+    The double gets half of the arcs that lead to the state, and a quarter of its own arcs lead elsewhere.
+    """
+    table, start, states = candidate.table.copy(), candidate.start, candidate.states
+    kind = random.random()
+    if kind < 0.25:
+        walked = np.argwhere(candidate.usage > 0)
+        for place in random.integers(len(walked), size=random.integers(1, 4)):
+            table[tuple(walked[place])] = random.integers(states)
+    elif kind < 0.5 or states == max_states:
+        gone, instead = random.choice(states, 2, replace=False)
+        table[table == gone] = instead
+        start = int(instead) if start == gone else start
+    else:
+        state = random.integers(states)
+        led = (table == state) & (random.random(table.shape) < 0.5)
+        double = np.where(
+            random.random(table.shape[1]) < 0.25, random.integers(states, size=table.shape[1]), table[state]
+        )
+        table = np.vstack([np.where(led, states, table), double]).astype(np.int32)
+    return table, start
 
 
 def completed(table: Table, usage: NDArray[np.int64]) -> Table:

@@ -29,7 +29,7 @@ class Rule:
 
 
 # More states at the start than 100, or 40 with evidence from letters, have only cost time.
-_PLAIN = (Rule(0.02), Rule(0.08), Rule(0.002, trust=0.3))
+PLAIN = (Rule(0.02), Rule(0.08), Rule(0.002, trust=0.3))
 _CREDULOUS = (Rule(0.08, trust=2.0), Rule(0.15, trust=2.0), Rule(0.15, trust=4.0))
 _CARE = (0.6, 0.7, 0.85, 1.15, 1.5)  # below 1, equal states part by chance; local search joins them again
 _EXACT = (Rule(0.002, trust=0.1), Rule(0.002, trust=0.03))
@@ -68,19 +68,19 @@ def starts(results: Sequence[Candidate], *, tagged: bool, brief: bool = False) -
     rules follow, for the noise that the best candidate leaves, the most careful first; they end once one of them has
     led to the best, as three starts in all have.  Unless two have, the evidence from next letters is added.
     """
-    yield from _PLAIN[:1] if brief else _PLAIN
+    yield from PLAIN[:1] if brief else PLAIN
     if len(results) < 2:
         yield from _CREDULOUS
     for factor in (0.7, 1.15) if brief else _CARE:
         before = len(results)
         yield careful(best_of(results), factor)
-        if len(results) > before and _is_best(results[-1], results) and _agreeing(results) >= 3:
+        if len(results) > before and _is_best(results[-1], results) and agreeing(results) >= 3:
             break
     if brief:
         return
     if _share_wrong(best_of(results)) < 0.03:
-        yield from _EXACT[: 1 if _agreeing(results) >= 3 else 2]
-    if _agreeing(results) < 2 and not tagged:
+        yield from _EXACT[: 1 if agreeing(results) >= 3 else 2]
+    if agreeing(results) < 2 and not tagged:
         yield from _SHAPED
 
 
@@ -88,5 +88,6 @@ def _is_best(candidate: Candidate, results: Sequence[Candidate]) -> bool:
     return candidate.bits < best_of(results).bits + _SAME
 
 
-def _agreeing(results: Sequence[Candidate]) -> int:
+def agreeing(results: Sequence[Candidate]) -> int:
+    """Return how many results are as good as the best."""
     return sum(_is_best(result, results) for result in results)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import torch
 from transformers import GenerationConfig, PreTrainedConfig
+from transformers.utils import CONFIG_NAME
 
 from transductor.checks import check_positive, one_of
-from transductor.configuration import from_plain, to_plain
+from transductor.configuration import ConfigurationError, from_plain, to_plain
 from transductor.heads import HEADS, HeadConfig, RationalHead
 from transductor.injection import INJECTIONS
+from transductor.json_reading import JSONError, brief, read_json
 from transductor.model import (
     AttentionKind,
     BackboneConfig,
@@ -28,6 +31,7 @@ from transductor.model import (
     TransductorConfig,
 )
 from transductor.transitions import FamilySpec, build_family
+from transductor.typed_values import check_kind
 
 _SCHEMES: Final[dict[str, type[PositionScheme]]] = {
     "none": NoPositions,
@@ -66,6 +70,26 @@ _HUGGING_FACE_NAMES: Final = frozenset(
         "use_return_dict",
     }
 )
+
+# What is read of a file beside what constructors check; transformers checks no kinds of a subclass's fields.
+_KINDS: Final[dict[str, Any]] = {
+    "vocab_size": int,
+    "hidden_size": int,
+    "num_hidden_layers": int,
+    "num_attention_heads": int,
+    "intermediate_size": int | None,
+    "hidden_dropout_prob": float,
+    "classifier_dropout": float,
+    "attention": str | None,
+    "sliding_window": int | None,
+    "injection": str,
+    "state_dim": int | None,
+    "use_cache": bool,
+    "tie_word_embeddings": bool,
+    "pad_token_id": int | None,
+    "bos_token_id": int | None,
+    "eos_token_id": int | list[int] | None,
+}
 
 # What to use instead of names that other Hugging Face models have.
 _INSTEAD: Final = {
@@ -130,6 +154,8 @@ class RationalTransductorConfig(PreTrainedConfig):  # type: ignore[misc]
 
     def __post_init__(self, **kwargs: Any) -> None:
         self._refuse_unknown(kwargs)
+        for name, kind in _KINDS.items():
+            check_kind(name, getattr(self, name), kind)
         super().__post_init__(**kwargs)
         check_positive("num_hidden_layers", self.num_hidden_layers)
         self.attention = _attention_name(self.attention, self.sliding_window)
@@ -137,7 +163,7 @@ class RationalTransductorConfig(PreTrainedConfig):  # type: ignore[misc]
         one_of("injection", self.injection, INJECTIONS)
         self.head = to_plain(_head_config(self.head, self.vocab_size, self.state_dim))
         self.state_dim = _checked_state_dim(from_plain(self.head), self.vocab_size, self.state_dim)
-        self.frozen_parameters = sorted(self.frozen_parameters)
+        self.frozen_parameters = _names(self.frozen_parameters)
         self.transductor_config()  # refuses sizes that do not fit together
 
     def _refuse_unknown(self, settings: Mapping[str, Any]) -> None:
@@ -151,6 +177,45 @@ class RationalTransductorConfig(PreTrainedConfig):  # type: ignore[misc]
             instead = _INSTEAD.get(name) or (close[0] if close else None)
             hint = f"use {instead}" if instead else f"its names are {', '.join(own)}"
             raise ValueError(f"{type(self).__name__} has no {name!r}; {hint}")
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **options: Any) -> Any:
+        """Return the configuration that plain values describe.
+
+        Raises:
+            ConfigurationError: If they describe none; transformers would let any error of a constructor through.
+        """
+        try:
+            return super().from_dict(config_dict, **options)
+        except Exception as error:
+            raise ConfigurationError(f"{cls.__name__}: {brief(error)}") from error
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *arguments: Any, **options: Any) -> Any:
+        """Return the configuration in a folder, as Hugging Face does; what is refused is refused by the file's name.
+
+        Raises:
+            ConfigurationError: If it is none, or a folder has no ``config.json``: transformers would take the defaults.
+        """
+        folder = Path(pretrained_model_name_or_path, options.get("subfolder") or "")
+        if folder.is_dir() and not (folder / CONFIG_NAME).is_file():
+            raise ConfigurationError(f"{folder / CONFIG_NAME} cannot be read: there is no such file")
+        try:
+            return super().from_pretrained(pretrained_model_name_or_path, *arguments, **options)
+        except ConfigurationError as error:
+            place = str(pretrained_model_name_or_path)
+            raise error if place in str(error) else ConfigurationError(f"{place}: {error}") from error
+
+    @classmethod
+    def _dict_from_json_file(cls, json_file: Any) -> dict[str, Any]:
+        """Read a file strictly: transformers takes NaN, a field given twice, and what exhausts memory."""
+        try:
+            plain = read_json(json_file)
+        except JSONError as error:
+            raise ConfigurationError(str(error)) from error
+        if not isinstance(plain, dict):
+            raise ConfigurationError(f"{json_file} must hold an object")
+        return plain
 
     def transductor_config(self, output_size: int = 0) -> TransductorConfig:
         """Return the configuration of the same plain model; an ``output_size`` of 0 means ``vocab_size``."""
@@ -190,8 +255,14 @@ class RationalTransductorConfig(PreTrainedConfig):  # type: ignore[misc]
         )
 
 
+def _names(names: Any) -> list[str]:
+    if not isinstance(names, Collection) or isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"frozen_parameters must be names of parameters; got {names!r:.40}")
+    return sorted(names)
+
+
 def _attention_name(attention: str | None, sliding_window: int | None) -> str:
-    name = attention or ("full" if sliding_window is None else "sliding")
+    name = ("full" if sliding_window is None else "sliding") if attention is None else attention
     one_of("attention", name, _ATTENTIONS)
     if (name == "sliding") != (sliding_window is not None):
         raise ValueError(f"sliding_window goes with attention='sliding' alone; got {sliding_window!r} with {name!r}")

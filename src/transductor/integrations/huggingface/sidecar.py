@@ -225,7 +225,7 @@ def attach(
     """
     host = host_of(model)
     chosen = checked_layers(layers, len(host.layers))
-    classes = _checked_classes(token_classes, head, host)
+    classes = checked_classes(token_classes, head, host)
     if not all(parameter.requires_grad for parameter in head.parameters()):
         head = copy.deepcopy(head)
         frozen_to_buffers(head)
@@ -286,7 +286,7 @@ def sidecar_of(model: Any) -> Sidecar:
     return cast(Sidecar, sidecar)
 
 
-def _checked_classes(classes: Tensor | None, head: Any, host: Host) -> Tensor | None:
+def checked_classes(classes: Tensor | None, head: Any, host: Host) -> Tensor | None:
     """Return a copy of the token classes; refuse a head that does not fit them or the host model."""
     if not isinstance(head, RationalHead):
         raise TypeError(f"head must be a RationalHead; got {type(head).__name__}")

@@ -12,12 +12,15 @@ from transductor.heads import build_head
 from transductor.integrations.huggingface.host_models import Host, host_of
 from transductor.integrations.huggingface.sidecar import (
     Sidecar,
+    checked_classes,
     checked_layers,
     frozen_to_buffers,
     install,
     sidecar_of,
 )
 from transductor.model.bundle import Bundle, CheckpointError
+from transductor.model.storage import rebuilt
+from transductor.typed_values import check_kind
 
 _BUNDLE: Final = Bundle("transductor-sidecar", 1, "sidecar.json", "sidecar", ("host", "layers", "trainable", "head"))
 
@@ -51,26 +54,28 @@ def load_sidecar(model: Any, folder: str | Path) -> Sidecar:
     """
     folder, host = Path(folder), host_of(model)
     manifest, tensors = _BUNDLE.read(folder)
-    file = folder / "sidecar.json"
+    file, weights, trainable = folder / "sidecar.json", folder / manifest["weights"], manifest["trainable"]
     saved, present = manifest["host"], _description(host)
     if saved != present:
         raise CheckpointError(f"{file} is for a host model with {_listed(saved)}; this one has {_listed(present)}")
-    try:
-        sidecar = Sidecar(
-            build_head(from_plain(manifest["head"])),
+
+    def described() -> Sidecar:
+        check_kind("layers", manifest["layers"], list[int])
+        head = build_head(from_plain(manifest["head"]))
+        return Sidecar(
+            head,
             width=host.width,
             depth=len(host.layers),
             layers=checked_layers(manifest["layers"], len(host.layers)),
-            token_classes=tensors.get("token_classes"),
+            token_classes=checked_classes(tensors.get("token_classes"), head, host),
         )
-    except Exception as error:  # an altered description may fail in any way
-        raise CheckpointError(f"{file} does not describe a sidecar: {error}") from error
-    try:
-        sidecar.load_state_dict(tensors, assign=True)
-    except RuntimeError as error:
-        raise CheckpointError(f"{folder / manifest['weights']} does not fit its sidecar.json: {error}") from error
-    for name, parameter in sidecar.named_parameters():
-        parameter.requires_grad_(name in manifest["trainable"])
+
+    sidecar = rebuilt(described, manifest["head"], tensors, file, weights, "sidecar")
+    parameters = dict(sidecar.named_parameters())
+    if not isinstance(trainable, list) or not all(isinstance(name, str) and name in parameters for name in trainable):
+        raise CheckpointError(f"{file}: trainable must be a list of names of parameters")
+    for name, parameter in parameters.items():
+        parameter.requires_grad_(name in trainable)
     frozen_to_buffers(sidecar.rational_head)
     install(host, sidecar.to(host.embeddings.get_parameter("weight").device))
     return sidecar
@@ -88,5 +93,5 @@ def _description(host: Host) -> dict[str, Any]:
 
 def _listed(host: Any) -> str:
     if not isinstance(host, dict):
-        return repr(host)
-    return ", ".join(f"{'model_type' if key == 'family' else key} {value}" for key, value in host.items())
+        return f"{host!r:.100}"
+    return ", ".join(f"{'model_type' if key == 'family' else key} {value!s:.40}" for key, value in host.items())[:300]

@@ -37,7 +37,12 @@ def spelled_tokens(tokenizer: Any) -> list[bytes | None]:
         elif known is not None and not _BYTE.fullmatch(token):
             spelled.append(known.content.encode())
         else:
-            spelled.append(spell(token))
+            try:
+                spelled.append(spell(token))
+            except KeyError as error:  # of bytes that have no such character
+                raise CannotSpell(
+                    f"tokenizer must write bytes as GPT-2's does; the token {token!r:.40} has {error}"
+                ) from None
     leading = b" " if writes_leading_space(tokenizer, spelled) else b""
     for sample in _SAMPLES:
         text = sample.encode()
@@ -56,7 +61,10 @@ def writes_leading_space(tokenizer: Any, spelled: list[bytes | None]) -> bool:
 
 def _spelling(tokenizer: Any, spelled: list[bytes | None], text: str) -> bytes | None:
     """Return what the tokens of ``text`` spell; None if one of them is the unknown token, which spells nothing."""
-    parts = [spelled[index] for index in tokenizer(text, add_special_tokens=False)["input_ids"]]
+    numbers = tokenizer(text, add_special_tokens=False)["input_ids"]
+    if any(not 0 <= index < len(spelled) for index in numbers):
+        raise CannotSpell(f"tokenizer must number its tokens from 0 to {len(spelled) - 1}; it reads {max(numbers)}")
+    parts = [spelled[index] for index in numbers]
     return None if None in parts else b"".join(part for part in parts if part is not None)
 
 
