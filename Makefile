@@ -3,12 +3,14 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+READY_DOCS := $(VENV)/.ready-docs
 
-.PHONY: help demo test test-slow lint bench proofs clean
+.PHONY: help demo test test-slow lint docs docs-links bench proofs clean
 help:
 	@echo "make demo   train a Rational Transductor and a Transformer on mod-5 counting, compare them"
 	@echo "make test   run the tests            make lint   ruff, mypy --strict, import rules"
 	@echo "make bench  time the scan            make test-slow   the studies marked slow"
+	@echo "make docs   build the documentation site in build/site, links checked, tutorials run"
 	@echo "make proofs install Rocq and Flocq where they are missing, build the machine-checked proofs"
 
 $(READY): pyproject.toml constraints.txt
@@ -32,10 +34,23 @@ test-slow: $(READY)
 	$(BIN)/python -m pytest -q -m slow
 
 lint: $(READY)
-	$(BIN)/ruff check src tests benchmarks examples docs/make_architecture.py docs/make_theory.py docs/make_results.py
-	$(BIN)/ruff format --check src tests benchmarks examples docs/make_architecture.py docs/make_theory.py docs/make_results.py
+	$(BIN)/ruff check src tests benchmarks examples docs/*.py
+	$(BIN)/ruff format --check src tests benchmarks examples docs/*.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Needs no network once the packages are there; warnings are errors, and every internal link is followed.
+$(READY_DOCS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --constraint constraints.txt --editable '.[dev,docs]'
+	@touch $@
+
+docs: $(READY_DOCS)
+	$(BIN)/python docs/make_site.py
+
+# Asks other hosts whether they still answer.
+docs-links: $(READY_DOCS)
+	$(BIN)/python docs/make_site.py --external
 
 bench: $(READY)
 	$(BIN)/transductor bench scan

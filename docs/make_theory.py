@@ -221,17 +221,34 @@ def overview(every: Sequence[Entry]) -> str:
     return table(("#", "statement", "finding", "measured", "function"), rows)
 
 
+def places(name: str) -> tuple[Path, list[Path]]:
+    """Return the file of a statement's function and the files that test it."""
+    (code,) = (path for path in (ROOT / "src/transductor/theory").glob("*.py") if f"\ndef {name}(" in path.read_text())
+    tests = [path for path in sorted((ROOT / "tests/theory").glob("*.py")) if re.search(rf"\b{name}\b", path.read_text())]
+    if not tests:
+        raise ValueError(f"{name} has no test")
+    return code, tests
+
+
+def _link(path: Path) -> str:
+    return f"../{path.relative_to(ROOT)}"
+
+
 def section(entry: Entry) -> str:
     """The paragraphs of one certificate: what the statement says, what is checked and came out, and the care."""
     numbers, measurements = entry["numbers"], entry["measurements"]
     verdict = f"**{entry['finding'][0].upper()}{entry['finding'][1:]}.**" if entry["holds"] else "**Not confirmed.**"
     tolerance = f", within {number(entry['tolerance'])}: {entry['tolerance_reason']}" if entry["tolerance"] else ""
+    code, tests = places(entry["name"])
     parts = [
         f"### {', '.join(map(str, numbers))} {entry['title']}",
         " ".join(SAYS[each] for each in numbers),
         f"*Checked by `{entry['name']}()`:* {sentence(entry['claim'])} "
         f"Measured: {comparison(entry)}{tolerance}. *Shown by* {sentence(entry['witness'])}",
         f"{verdict} {entry['care']}".strip(),
+        f"*Code:* [`{code.name}`]({_link(code)}). *Tests:* "
+        + ", ".join(f"[`{test.name}`]({_link(test)})" for test in tests)
+        + ".",
     ]
     for each in numbers:
         details = DETAILS[each](measurements) if each in DETAILS else ""
@@ -248,7 +265,7 @@ def section(entry: Entry) -> str:
 
 def statements(every: Sequence[Entry]) -> str:
     """The generated part of docs/theory.md."""
-    return "\n\n".join([overview(every), *map(section, every)])
+    return "\n\n".join([overview(every), "## Statement by statement", *map(section, every)])
 
 
 def cover_numbers(points: Sequence[Entry]) -> str:

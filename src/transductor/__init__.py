@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from transductor.recurrence import scan
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # The room of a public name, where it is not ``model``.
 _ROOM = {

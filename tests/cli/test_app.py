@@ -162,7 +162,7 @@ def test_bad_options_are_refused_before_anything_is_trained(tmp_path):
         result = invoke(*arguments)
         assert result.exit_code == 2
         assert words in result.output
-    assert "0.1.0" in invoke("--version").output
+    assert "0.2.0" in invoke("--version").output
 
 
 def test_bench_scan_checks_times_and_writes(tmp_path):
