@@ -1,14 +1,14 @@
-"""Make the generated parts of README.md and docs/results.md: ``python docs/make_results.py``.
+"""Make the generated parts of README.md and of docs/paper.md, results.md and demo.md: ``python docs/make_results.py``.
 
 Every number comes from a committed record: the runs in ``results``, ``results/theory.json``, and in
-``benchmarks/results`` the scans and the comparison of orthogonal families.  A sentence that the records no longer
-support is refused, and a test makes both pages again and compares.
+``benchmarks/results`` the demo, the scans and the comparison of orthogonal families.  A sentence that the records no
+longer support is refused, and a test makes all pages again and compares.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from transductor.report.study_records import Pick, Series, StudyRecords, Tally, 
 from transductor.report.style import label, percent
 from transductor.results import read_record
 
-README, RESULTS = ROOT / "README.md", ROOT / "docs" / "results.md"
+README, DOCS = ROOT / "README.md", ROOT / "docs"
+PAPER, RESULTS, DEMO = DOCS / "paper.md", DOCS / "results.md", DOCS / "demo.md"
 BENCHMARKS = ROOT / "benchmarks" / "results"
 SEEDS = 5
 # The lengths at which the tasks of state tracking are shown: the usual protocol's, and far ones.
@@ -74,8 +75,13 @@ def supported(text: str, holds: bool) -> str:
     return text
 
 
-def findings(statements: dict[str, Any]) -> str:
-    """The paragraph of the README about the paper's statements."""
+def findings(statements: dict[str, Any], docs: str = "") -> str:
+    """The paragraph about the paper's statements.
+
+    Args:
+        statements: The certificates of the record.
+        docs: The folder of the pages, as links of this page spell it.
+    """
     supported("every statement has a certificate that holds", all(one["holds"] for one in statements.values()))
     counts = Counter(one["finding"] for one in statements.values() for _ in one["numbers"])
     hold, care, wrong = (counts.pop(finding) for finding in ("holds", "holds with care", "false as written"))
@@ -83,12 +89,12 @@ def findings(statements: dict[str, Any]) -> str:
     return (
         f"Each of its {hold + care + wrong} numbered statements is a function that returns a certificate: {hold} hold, "
         f"{care} hold with care, and {wrong} are false as written, each with a counterexample "
-        "([statement by statement](docs/theory.md); `transductor theory` runs them)."
+        f"([statement by statement]({docs}theory.md); `transductor theory` runs them)."
     )
 
 
 def results(records: Records) -> str:
-    """The table of results of the README: random inputs and the worst input kind side by side."""
+    """What our models do: random inputs and the worst input kind side by side."""
     value, integers = at(128, "mse"), at(1000, "exact", kind="random and adversarial")
     exact = records.tally("base_two_value", "transductor_ours", integers, "hardened").least == 1
     numeral = records.cell("base_two_value", "transductor_ours", value, words=scientific)
@@ -123,7 +129,7 @@ def _row(records: Records, title: str, study: str, arm: str, length: int, key: s
     return [title, number(length), *(records.cell(study, arm, pick) for pick in picks), "100%"]
 
 
-def claims_of_the_readme(records: Records) -> str:
+def claims_in_words(records: Records) -> str:
     """The paper's claims and what came out, in one line each, successes first."""
     paper, ours = "transductor_paper", "transductor_ours"
     near = [
@@ -181,7 +187,7 @@ def claims_of_the_readme(records: Records) -> str:
         [
             "Rotations conserve the state, so counting is exact at any length",
             "the norm is conserved, the *angle* is learned: its error adds up. Random coins partly cancel it, all ones "
-            "do not; [hardening](docs/certify.md) makes it exact",
+            "do not; [hardening](certify.md) makes it exact",
         ],
     ]
     return table(("the paper", "what we found, with our reading of its recipe"), rows)
@@ -212,7 +218,7 @@ def latency() -> str:
         f"{number(under)}, our kernels at {number(ours)}. "
         + supported("On two CPU cores neither is much faster", max(ratios) < 1.5 and min(ratios) > 1 / 1.5)
         + f": {on_cpu} "
-        "([GPU](benchmarks/results/scan_cuda.json), [CPU](benchmarks/results/scan_cpu.json))"
+        "([GPU](../benchmarks/results/scan_cuda.json), [CPU](../benchmarks/results/scan_cpu.json))"
     )
 
 
@@ -234,9 +240,9 @@ def cayley(records: Records) -> str:
         "lengths. A network on it can represent parity (a quarter turn, h₁² − h₂²). The default here, "
         "`C(A)²·diag(±1)`, has −1; which family *learns* better depends on the protocol: parity at 2 000 with a "
         f"network {parity('orthogonal')} "
-        f"against {parity('cayley')} ([six families](docs/transitions.md#which-orthogonal-family)), but mod 5 at 500 "
+        f"against {parity('cayley')} ([six families](transitions.md#which-orthogonal-family)), but mod 5 at 500 "
         f"with a readout alone {counting('orthogonal')} against {counting('cayley')} "
-        "([ablations](results/ablations.md))"
+        "([ablations](../results/ablations.md))"
     )
 
 
@@ -310,20 +316,96 @@ def tracking(records: Records) -> str:
     return table(heads, rows)
 
 
+# The rows of the README's table: what was trained and judged, the study, the arms of ours, and the paper's words.
+FRONT = (
+    ("mod 5: trained at 50, judged at 500", "regular_gap", "transductor_ours", 500, "positions", "100%"),
+    ("mod 5: at 40, at 1 000", "length_generalization", "transductor_ours", 1000, "positions", "≥ 99%"),
+    ("sums of 40 digits, of 1 000", "long_addition", "transductor_ours", 1000, "exact", "100%"),
+    ("modular arithmetic: at 40, at 255", "state_tracking", "modular_arithmetic", 255, "positions", NOTHING),
+    ("A5: at 40, at 512", "state_tracking", "a5_all_elements", 512, "positions", NOTHING),
+    ("S5: at 40, at 512", "state_tracking", "s5_all_elements", 512, "positions", NOTHING),
+)
+
+
+def front(records: Records) -> str:
+    """The table of the README: the paper, ours learned and hardened, and the best peer of the same runs."""
+    rows = []
+    for title, study, arm, length, key, paper in FRONT:
+        tally = records.tally(study, arm, at(length, key), "hardened")
+        supported(f"{study}/{arm} is right when hardened, and proved", tally.least == 1 and records.proved(study, arm))
+        for place, (inputs, pick) in enumerate((("random", at(length, key)), ("worst", worst_kind(length, key)))):
+            theirs = _or_nothing(records, study, "transductor_paper", pick, "learned", percent)
+            hardened = records.tally(study, arm, pick, "hardened")
+            supported(f"{study}/{arm} is right on {inputs} inputs when hardened", hardened.least == 1)
+            rows.append(
+                [
+                    title if place == 0 else "",
+                    inputs,
+                    paper if place == 0 else NOTHING,
+                    theirs,
+                    records.cell(study, arm, pick),
+                    "100%",
+                    best_peer(records, study, pick),
+                ]
+            )
+    heads = ("task", "inputs", "paper says", "paper's, as we read it", "ours, learned", "hardened", "best peer run here")
+    return table(heads, rows)
+
+
+def best_peer(records: Records, study: str, pick: Pick) -> str:
+    """Write the best of the arms that are no Transductor, by its mean; nothing where none was run."""
+    arms = [runs.name for runs in records.studies[study].arms if "transformer" in runs.name or "lstm" in runs.name]
+    tallies = {arm: records.tally(study, arm, pick) for arm in arms}
+    measured = {arm: tally.mean() for arm, tally in tallies.items() if tally.values}
+    return records.cell(study, max(measured, key=measured.__getitem__), pick) if measured else NOTHING
+
+
+def demonstration() -> str:
+    """The table of the demo: both models at every length, on random and on special inputs."""
+    record = read_record(BENCHMARKS / "demo.json")
+    models, longest = record.measurements["models"], max(record.settings["lengths"])
+
+    def row(title: str, pick: Callable[[dict[str, Any]], float]) -> list[str]:
+        tallies = [Tally({run["seed"]: pick(run) for run in models[key]["runs"]}, {}) for _, key in _DEMO_MODELS]
+        return [title, *(cell(tally).removesuffix(f" ×{SEEDS}") for tally in tallies)]
+
+    def judged(run: dict[str, Any], length: int) -> dict[str, float]:
+        (entry,) = (each for each in run["lengths"] if each["length"] == length)
+        return entry
+
+    rows = [
+        row(f"random, length {length}", lambda run, length=length: judged(run, length)["every_position"])
+        for length in record.settings["lengths"]
+    ]
+    rows.append(row("the same, beyond the trained positions", lambda run: judged(run, longest)["beyond"]))
+    kinds = models["transductor"]["runs"][0]["adversarial"]
+    rows += [row(f"{kind}, length {longest}", lambda run, kind=kind: run["adversarial"][kind]) for kind in kinds]
+    heads = [f"{name}, {number(models[key]['parameters'])} parameters" for name, key in _DEMO_MODELS]
+    trained = record.settings["training"]["length"]
+    return table((f"mod-5 counting, trained at length {trained}", *heads), rows)
+
+
+_DEMO_MODELS = (("Rational Transductor", "transductor"), ("Transformer", "transformer"))
+
+
 def pages() -> dict[Path, str]:
-    """Both pages as the records say they are."""
+    """Every page as the records say it is."""
     records, maker = Records(), "make_results"
-    readme = filled(README.read_text(), "statements", findings(read_record(RECORD).measurements["statements"]), maker)
-    readme = filled(readme, "results", results(records), maker)
-    readme = filled(readme, "claims", claims_of_the_readme(records), maker)
+    statements = read_record(RECORD).measurements["statements"]
+    readme = filled(README.read_text(), "statements", findings(statements, "docs/"), maker)
+    readme = filled(readme, "results", front(records), maker)
+    paper = filled(PAPER.read_text(), "statements", findings(statements), maker)
+    paper = filled(paper, "claims", claims_in_words(records), maker)
+    paper = filled(paper, "results", results(records), maker)
     page = filled(RESULTS.read_text(), "claims", claims(records), maker)
     page = filled(page, "open questions", not_specified(), maker)
-    return {README: readme, RESULTS: filled(page, "state tracking", tracking(records), maker)}
+    page = filled(page, "state tracking", tracking(records), maker)
+    return {README: readme, PAPER: paper, RESULTS: page, DEMO: filled(DEMO.read_text(), "demo", demonstration(), maker)}
 
 
 def main() -> None:
-    """Write both pages; with ``--check``, say whether one is old and write nothing."""
-    print("written:", ", ".join(written(pages(), "make_results")) or "nothing, both pages are up to date")
+    """Write the pages; with ``--check``, say whether one is old and write nothing."""
+    print("written:", ", ".join(written(pages(), "make_results")) or "nothing, all pages are up to date")
 
 
 if __name__ == "__main__":

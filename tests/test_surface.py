@@ -133,9 +133,9 @@ def test_every_link_between_pages_exists():
             assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_the_readme_names_every_family():
+def test_the_page_of_families_names_every_family():
     from transductor.transitions import COMPOSITES, FAMILIES
 
-    readme = (ROOT / "README.md").read_text()
+    page = (ROOT / "docs" / "families.md").read_text()
     for family in (*FAMILIES.values(), *COMPOSITES.values()):
-        assert f"`{family.__name__}`" in readme, family.__name__
+        assert f"`{family.__name__}`" in page, family.__name__

@@ -1,4 +1,4 @@
-"""README.md and docs/results.md say what the records say, and refuse what records do not support."""
+"""README.md and the pages of results say what the records say, and refuse what records do not support."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from transductor.report.study_records import at, worst_kind
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "docs" / "make_results.py"
 README, PAGE = (ROOT / "README.md").read_text(), (ROOT / "docs" / "results.md").read_text()
+PAPER = (ROOT / "docs" / "paper.md").read_text()
 STATEMENTS = json.loads((ROOT / "results" / "theory.json").read_text())["measurements"]["statements"]
 
 
@@ -34,14 +35,14 @@ def maker():
     return module
 
 
-def test_both_pages_are_those_of_the_records():
+def test_all_pages_are_those_of_the_records():
     subprocess.run([sys.executable, SCRIPT, "--check"], check=True)
 
 
 def test_a_page_that_is_old_is_named(maker, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["make_results.py", "--check"])
     with pytest.raises(SystemExit, match=r"old: README\.md; run python docs/make_results\.py"):
-        maker.written({maker.README: README.replace("85.7%", "100%"), maker.RESULTS: PAGE}, "make_results")
+        maker.written({maker.README: README.replace("47.6%", "100%"), maker.RESULTS: PAGE}, "make_results")
 
 
 def test_the_readme_counts_the_findings_of_the_record():
@@ -82,12 +83,36 @@ def accuracies(study, arm, length):
     [("even pairs", "even_pairs", 256), ("S5, all 120 elements", "s5_all_elements", 512), ("parity", "parity", 256)],
 )
 def test_random_inputs_and_the_worst_kind_stand_side_by_side(row, arm, length):
-    for page, first in ((README, f"| {row}, ≤ 40 tokens | {length} |"), (PAGE, f"| {row} | {length} |")):
+    for page, first in ((PAPER, f"| {row}, ≤ 40 tokens | {length} |"), (PAGE, f"| {row} | {length} |")):
         (line,) = (line for line in page.splitlines() if line.startswith(first))
         cells = [cell.strip() for cell in line.removeprefix(first).split("|")]
-        shown = cells[0], cells[1 if page is README else 2]
+        shown = cells[0], cells[1 if page is PAPER else 2]
         for cell, value in zip(shown, accuracies("state_tracking", arm, length), strict=True):
             assert float(cell.split("%")[0]) / 100 == pytest.approx(value, abs=6e-4), line
+
+
+@pytest.mark.parametrize(("first", "study", "arm", "length"), [("S5: at 40", "state_tracking", "s5_all_elements", 512)])
+def test_the_front_table_shows_random_and_worst_inputs(first, study, arm, length):
+    lines = README.splitlines()
+    (place,) = (number for number, line in enumerate(lines) if line.startswith(f"| {first}"))
+    shown = [[cell.strip() for cell in lines[place + row].split("|")[1:-1]] for row in (0, 1)]
+    assert [cells[1] for cells in shown] == ["random", "worst"]
+    for cells, value in zip(shown, accuracies(study, arm, length), strict=True):
+        assert float(cells[4].split("%")[0]) / 100 == pytest.approx(value, abs=6e-4)
+        assert cells[5] == "100%"
+
+
+def test_the_best_peer_is_the_best_of_the_arms_that_were_run(maker):
+    records = maker.Records()
+    arms = [path.name for path in (ROOT / "results" / "regular_gap").iterdir() if path.name.startswith("transformer")]
+    means = [accuracies("regular_gap", arm, 500)[0] for arm in arms]
+    shown = maker.best_peer(records, "regular_gap", at(500))
+    assert float(shown.split("%")[0]) / 100 == pytest.approx(max(means), abs=6e-4)
+    assert maker.best_peer(records, "state_tracking", at(256)) == maker.NOTHING
+
+
+def test_the_readme_is_short():
+    assert len(README.split()) <= 900
 
 
 def test_a_sentence_that_the_records_do_not_support_is_refused(maker):
@@ -107,4 +132,4 @@ def test_what_is_open_stands_on_the_page_for_each_study_with_claims():
     bullets = conclusions.split("\n* **")[1:]
     assert len(bullets) == 7
     assert all("*Open:" in bullet for bullet in bullets)
-    assert "the paper's recipe" not in README + conclusions.replace("about the paper's recipe is about", "")
+    assert "the paper's recipe" not in README + PAPER + conclusions.replace("about the paper's recipe is about", "")
