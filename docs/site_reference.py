@@ -164,10 +164,16 @@ def _directive(module: str, one: Name) -> str:
     if one.kind == "autoclass":
         lines += ["   :members:", "   :show-inheritance:"]
     if one.kind == "autodata":
-        shown = ", ".join(f"``{key}``" for key in one.value) if isinstance(one.value, dict | tuple) else f"``{one.value!r}``"
-        lines = [f".. py:data:: {module}.{one.name}", "", f"   {'By name: ' if isinstance(one.value, dict) else ''}{shown}."]
+        lines = [f".. py:data:: {module}.{one.name}", "", f"   {_shown(one.value)}"]
     body = "\n".join(lines)
     return f"```{{eval-rst}}\n{body}\n```"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return "By name: " + ", ".join(f"``{key}``" for key in value) + "."
+    text = repr(value)
+    return f"``{text}``" if len(text) < 80 else f"A ``{type(value).__name__}``."
 
 
 # Commands.
