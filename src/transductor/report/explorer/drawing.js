@@ -92,7 +92,9 @@ export class MachinePicture {
       if (!this.ring) {
         const name = shortened(machine.names[state], this.radius > 15 ? 7 : 5);
         const size = name.length > 4 ? 9 : 13;
-        svg.append(svgElement("text", { x, y: y + size / 3, class: "name", "font-size": size }, name));
+        const twice = machine.names.indexOf(machine.names[state]) !== machine.names.lastIndexOf(machine.names[state]);
+        svg.append(svgElement("text", { x, y: y + size / 3 - (twice ? 3 : 0), class: "name", "font-size": size }, name));
+        if (twice) svg.append(svgElement("text", { x, y: y + 12, class: "name", "font-size": 8 }, String(state)));
       }
     }
   }
@@ -344,18 +346,23 @@ export function drawDrift(svg, run) {
   const parts = [svgElement("rect", { x: left, y: top, width: right - left, height: bottom - top, class: "frame" })];
   for (let power = 0; 10 ** power <= run.length; power++) {
     parts.push(svgElement("line", { x1: x(10 ** power), x2: x(10 ** power), y1: top, y2: bottom, class: "grid" }));
-    parts.push(svgElement("text", { x: x(10 ** power), y: bottom + 34, class: "tick" }, counted(10 ** power)));
+    const last = 10 ** (power + 1) > run.length;
+    parts.push(
+      svgElement("text", { x: x(10 ** power) + (last ? 8 : 0), y: bottom + 34, class: last ? "tick end" : "tick" }, counted(10 ** power)),
+    );
   }
   for (let power = Math.ceil(Math.log10(least)); 10 ** power <= most; power++) {
     if (Math.log10(most / least) > 5 && power % 2) continue;
     parts.push(svgElement("text", { x: left - 5, y: y(10 ** power) + 4, class: "tick end" }, power === 0 ? "1" : power > 0 ? `10${power === 1 ? "" : superscript(power)}` : `10${superscript(power)}`));
   }
+  let halfway = null;
   if (finite) {
     parts.push(svgElement("line", { x1: left, x2: right, y1: y(run.limit), y2: y(run.limit), class: "halfway" }));
-    parts.push(svgElement("text", { x: left + 6, y: y(run.limit) - 5, class: "note" }, "half-way to another state"));
+    halfway = svgElement("text", { x: left + 6, y: y(run.limit) - 5, class: "note" }, "half-way to another state");
   }
   const path = bins.filter((bin) => bin.most > 0).map((bin) => `${x((bin.from + bin.to) / 2).toFixed(1)},${y(bin.most).toFixed(1)}`);
   if (path.length) parts.push(svgElement("polyline", { points: path.join(" "), class: "drift" }));
+  if (halfway !== null) parts.push(halfway);
   if (run.judges) {
     for (const bin of bins) {
       if (bin.share > 0) {

@@ -295,7 +295,7 @@ class Page {
       this.showPlane(run, at);
       this.picture?.light(model.machine === null ? null : model.twin === null ? now.judged : now.twinState, null);
     }
-    const parts = [`After ${counted(at)} letters: ${model.reads === "value" ? `the head says ${briefly(model.soft.read(now.at)[0])}.` : this.verdict(now)}`];
+    const parts = [`After ${counted(at)} ${at === 1 ? "letter" : "letters"}: ${model.reads === "value" ? `the head says ${briefly(model.soft.read(now.at)[0])}.` : this.verdict(now)}`];
     const gap = run.drift[at];
     if (!Number.isNaN(gap) && Number.isFinite(model.view.limit)) {
       parts.push(`The learned state has drifted ${briefly(gap)}, ${gap > model.view.limit ? "past half-way to another state" : `half-way is ${briefly(model.view.limit)}`}.`);

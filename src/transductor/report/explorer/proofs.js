@@ -13,7 +13,7 @@ export function showProofs(model) {
   place.replaceChildren();
   if (!model.certificates.length) {
     place.append(
-      made("p", "Nothing is proved here. `transductor certify MODEL --against …` says what holds, and at which lengths."),
+      made("p", "Nothing is proved here. The command transductor certify MODEL --against … says what holds, and at which lengths."),
     );
   }
   for (const proof of model.certificates) {
