@@ -22,8 +22,9 @@ from transductor.model import ReadoutConfig, build, load, save
 from transductor.portraits import Explored, explored_model, proof_of, write_explored
 from transductor.report.explorer.examples import EXAMPLES
 from transductor.studies import STUDIES
+from transductor.studies.hardened_column import domain_of
 from transductor.studies.running import seeded_model
-from transductor.tasks import task_named
+from transductor.tasks import FlipFlop, task_named
 from transductor.training import Trainer, TrainingSettings
 from transductor.transitions import FamilySpec
 
@@ -54,11 +55,16 @@ def trained_too_little(folder: Path) -> Any:
 
 
 def with_proofs(model: Any, name: str, task_name: str, trained_length: int, note: str) -> Explored:
-    """Return a model for the page, its hardened twin certified where there is one."""
-    machine, proofs = task_named(task_name).automaton(), []
+    """Return a model for the page, its hardened twin certified where there is one, on the words of its task."""
+    task = task_named(task_name)
+    machine, words, domain, proofs = task.automaton(), None, None, []
     assert machine is not None
+    if isinstance(task, FlipFlop):  # whose letters may not follow each other in any order
+        words = task.sample(2048, trained_length, torch.Generator().manual_seed(SEED + 1))
+        domain = domain_of(words, task.vocab_size)
     try:
-        proofs.append(proof_of(certify(harden(model).model, against=machine), "the hardened twin"))
+        hardened = harden(model, words=words).model
+        proofs.append(proof_of(certify(hardened, against=machine, domain=domain), "the hardened twin"))
     except NoMachineNearby:
         pass
     return explored_model(
@@ -66,6 +72,7 @@ def with_proofs(model: Any, name: str, task_name: str, trained_length: int, note
         name,
         against=machine,
         against_name=f"task:{task_name}",
+        words=words,
         trained_length=trained_length,
         certificates=proofs,
         notes=[note],
@@ -77,9 +84,7 @@ def main(runs: Path) -> None:
     torch.set_num_threads(1)
     from_study = "Trained as the arm {} of the study state_tracking, seed {}."
     models = [
-        with_proofs(
-            trained(runs / f"{arm}_seed{SEED}", arm), name, task, length, from_study.format(arm, SEED)
-        )
+        with_proofs(trained(runs / f"{arm}_seed{SEED}", arm), name, task, length, from_study.format(arm, SEED))
         for arm, name, task, length in (
             ("cycle_navigation", "positions on a cycle, mod 5", "cycle", 40),
             ("s5_two_generators", "S5, two generators", "group:S5:named", 40),

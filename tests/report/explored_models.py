@@ -15,7 +15,7 @@ from transductor.heads import LookbackHead
 from transductor.model import BackboneConfig, NoAttention, RationalReadout
 from transductor.portraits import Explored, explored_model, proof_of
 from transductor.tasks import task_named
-from transductor.transitions import DenseTransitions
+from transductor.transitions import OrthogonalTransitions
 
 HOSTILE = (
     "</script><script>window.broken=1</script>",
@@ -45,7 +45,7 @@ def noisy_model() -> RationalReadout:
 def wordy_model() -> RationalReadout:
     """A head that looks back, over a file's words, near no machine."""
     torch.manual_seed(3)
-    family = DenseTransitions(vocab_size=6, state_dim=4, init_scale=0.4)
+    family = OrthogonalTransitions(vocab_size=6, state_dim=4)
     return RationalReadout(LookbackHead(family), 3)
 
 

@@ -8,7 +8,7 @@ const { Horizon, LONGEST, Run, repeated, randomWord } = await from("runs");
 const { breaking } = await from("search");
 const { algebra, smallest } = await from("machines");
 const { parsedRegex } = await from("regex");
-const { parsedAtt } = await from("files");
+const { parsedAtt, parsedJflap } = await from("files");
 const { AlteredHead } = await from("altered");
 
 const questions = JSON.parse(readFileSync(0, "utf8"));
@@ -59,6 +59,7 @@ process.stdout.write(
   JSON.stringify({
     models: questions.models.map(modelAnswers),
     regexes: questions.regexes.map(([pattern, letters]) => refusedOr(() => described(parsedRegex(pattern, letters)))),
+    jflap: questions.jflap.map((text) => refusedOr(() => described(parsedJflap(text)))),
     att: questions.att.map((text) => refusedOr(() => described(parsedAtt(text)))),
   }),
 );

@@ -51,6 +51,18 @@ ATT_REFUSED = {
     "0 1 a a\n1 zwei\n": "line 2: a weight", "0 1 2 3 4 5\n": "at most 5 fields", "0 1 1 1\n": "may be a second label",
 }  # fmt: skip
 
+KEPT_JFLAP = Path(__file__).parents[1] / "kept" / "0.1.0" / "automata" / "boolean.jff"
+FA = "<structure><type>fa</type><automaton>{}</automaton></structure>"
+JFLAP_REFUSED = {
+    "": "one root is needed; there are 0", "<a><b></a>": "</a> closes nothing", "<a": "is no tag",
+    "<a/><b/>": "one root", "\n<!DOCTYPE a><a/>": "line 2: document types", "<x/>": "must be <structure>",
+    "<structure><type>pda</type></structure>": 'got "pda"',
+    "\n<structure>\n&x;</structure>": "line 2: not XML: the entity &x;", "<a>" * 60: "nested too deeply",
+    FA.format("<state id='0'/>"): "one state must be initial; 0 are",
+    FA.format("<state id='0'/><state id='00'/>"): "state 00 is there twice",
+    FA.format("<state id='0'><initial/></state><transition><from>0</from><to>1</to></transition>"): 'is to "1"',
+}  # fmt: skip
+
 
 def random_words(letters, count=100, seed=0):
     generator = random.Random(seed)
@@ -78,6 +90,7 @@ def questions():
         "models": asked,
         "regexes": [*((pattern, list(letters)) for pattern, letters in REGEXES), *((each, []) for each in REFUSED)],
         "att": [*ATT, *ATT_REFUSED],
+        "jflap": [KEPT_JFLAP.read_text(), *JFLAP_REFUSED],
     }
 
 
@@ -227,6 +240,19 @@ def test_att_text_is_read_as_the_library_reads_it(answers, tmp_path):
     assert answers["att"][2]["notes"]
     for answer, reason in zip(answers["att"][len(ATT) :], ATT_REFUSED.values(), strict=True):
         assert reason in answer["error"], answer
+
+
+def test_jflaps_files_are_read_as_the_library_reads_them(answers):
+    answer, expected = answers["jflap"][0], read(KEPT_JFLAP)
+    assert answer["letters"] == list(expected.alphabet)
+    for length in range(6):
+        for word in product(range(len(answer["letters"])), repeat=length):
+            state = answer["start"]
+            for letter in word:
+                state = answer["transitions"][state][letter]
+            assert answer["accepting"][state] == bool(expected([expected.alphabet[letter] for letter in word]))
+    for answer, reason in zip(answers["jflap"][1:], JFLAP_REFUSED.values(), strict=True):
+        assert reason in answer.get("error", ""), (reason, answer)
 
 
 class Elements(HTMLParser):

@@ -1,5 +1,7 @@
 // Automata from files: JFLAP's .jff and AT&T text. Every error names the file and, where there is one, the line.
 
+import { parsedXml } from "./xml.js";
+
 /** @typedef {import("./machines.js").Arcs} Arcs */
 /** @typedef {Arcs & {notes: string[]}} Read */
 
@@ -102,40 +104,40 @@ function hasTwoLabels(arcs) {
  * @returns {Read}
  */
 export function parsedJflap(text) {
-  if (/<!(DOCTYPE|ENTITY)/i.test(text)) throw new Error("document types are refused");
-  const page = new DOMParser().parseFromString(text, "text/xml");
-  const broken = page.querySelector("parsererror");
-  if (broken !== null) throw new Error(`not XML: ${(broken.textContent ?? "").trim().split("\n")[1] ?? "it cannot be parsed"}`);
-  const root = page.documentElement;
-  if (root.tagName !== "structure") throw new Error(`the root must be <structure>; got <${root.tagName}>`);
-  const kind = root.querySelector(":scope > type")?.textContent?.trim();
+  const root = parsedXml(text);
+  if (root.tag !== "structure") throw new Error(`line ${root.line}: the root must be <structure>; got <${root.tag}>`);
+  const kind = root.children.find((child) => child.tag === "type")?.text.trim();
   if (kind !== "fa") throw new Error(`only finite automata, of type "fa", can be read; got "${kind ?? "no type"}"`);
+  const parts = (root.children.find((child) => child.tag === "automaton") ?? root).children;
   const states = new States();
   /** @type {number[]} */
   const starts = [];
   /** @type {number[]} */
   const accepting = [];
-  for (const state of root.querySelectorAll("state")) {
-    const id = state.getAttribute("id") ?? "";
-    if (!/^\d{1,9}$/.test(id)) throw new Error(`a state's id must be a whole number; got "${id}"`);
-    if (states.has(id)) throw new Error(`state ${id} is there twice`);
+  for (const { attributes, children, line } of parts.filter((part) => part.tag === "state")) {
+    const id = attributes.get("id") ?? "";
+    if (!/^\d{1,9}$/.test(id)) throw new Error(`line ${line}: a state's id must be a whole number; got "${id}"`);
+    if (states.has(id)) throw new Error(`line ${line}: state ${id} is there twice`);
     const number = states.number(id);
-    if (state.querySelector(":scope > initial")) starts.push(number);
-    if (state.querySelector(":scope > final")) accepting.push(number);
+    if (children.some((child) => child.tag === "initial")) starts.push(number);
+    if (children.some((child) => child.tag === "final")) accepting.push(number);
   }
   if (starts.length !== 1) throw new Error(`one state must be initial; ${starts.length} are`);
   /** @type {Set<string>} */
   const letters = new Set();
   /** @type {Arcs["arcs"]} */
   const arcs = [];
-  for (const arc of root.querySelectorAll("transition")) {
+  for (const { children, line } of parts.filter((part) => part.tag === "transition")) {
+    const said = (/** @type {string} */ tag) => children.find((child) => child.tag === tag)?.text ?? "";
     const [from, to] = ["from", "to"].map((tag) => {
-      const id = arc.querySelector(`:scope > ${tag}`)?.textContent?.trim() ?? "";
-      if (!states.has(id)) throw new Error(`a transition is ${tag} "${id}", and there is no such state`);
+      const id = said(tag).trim();
+      if (!/^\d{1,9}$/.test(id) || !states.has(id)) {
+        throw new Error(`line ${line}: a transition is ${tag} "${id}", and there is no such state`);
+      }
       return states.number(id);
     });
-    const read = arc.querySelector(":scope > read")?.textContent ?? "";
-    if (Array.from(read).length > 1) throw new Error(`an arc reads one character, or none for ε; got "${read}"`);
+    const read = said("read");
+    if (Array.from(read).length > 1) throw new Error(`line ${line}: an arc reads one character, or none for ε; got "${read}"`);
     if (read) letters.add(read);
     arcs.push([from, read || null, to]);
   }
