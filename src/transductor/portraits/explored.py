@@ -7,14 +7,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Literal
 
 from transductor.json_reading import read_json
 from transductor.results import write_atomically
 from transductor.typed_values import from_fields
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,11 @@ class Numbers:
     data: str
 
     @classmethod
-    def of(cls, values: NDArray[np.floating]) -> Numbers:
+    def of(cls, values: np.ndarray[Any, Any]) -> Numbers:
         """Return an array of float32 or float64 as text."""
-        name: Literal["float32", "float64"] = "float32" if values.dtype == np.float32 else "float64"
-        data = base64.b64encode(np.ascontiguousarray(values, dtype=f"<f{values.itemsize}").tobytes()).decode()
+        name: Literal["float32", "float64"] = "float32" if values.dtype.name == "float32" else "float64"
+        data = base64.b64encode(values.astype(f"<{values.dtype.kind}{values.itemsize}").tobytes()).decode()
         return cls(name, list(values.shape), data)
-
-    def array(self) -> NDArray[np.floating]:
-        """Return the array."""
-        kind = np.dtype(self.dtype).newbyteorder("<")
-        return np.frombuffer(base64.b64decode(self.data, validate=True), dtype=kind).reshape(self.shape)
 
 
 @dataclass(frozen=True)
