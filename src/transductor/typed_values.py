@@ -140,7 +140,7 @@ def hints_of(kind: type) -> dict[str, Any]:
 
 
 def from_fields(kind: type[_Value], plain: object, name: str = "") -> _Value:
-    """Return the dataclass that the fields of a JSON object describe, and so for dataclasses inside it.
+    """Return the dataclass that the fields of a JSON object describe, and so for dataclasses and lists of them inside.
 
     Raises:
         KindError: A field is not known, missing, or of the wrong kind.
@@ -149,6 +149,10 @@ def from_fields(kind: type[_Value], plain: object, name: str = "") -> _Value:
 
 
 def _built(hint: Any, plain: Any, name: str) -> Any:
+    parts = get_args(hint) if get_origin(hint) is list else ()
+    if parts and dataclasses.is_dataclass(parts[0]):
+        check_kind(name, plain, list)
+        return [_built(parts[0], part, f"{name}[{place}]") for place, part in enumerate(plain)]
     kind = _dataclass_in(hint)
     if kind is None or (plain is None and type(None) in get_args(hint)):
         check_kind(name, plain, hint)

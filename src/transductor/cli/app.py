@@ -12,6 +12,7 @@ from transductor.cli.certification import certify
 from transductor.cli.compilation import compile_automaton
 from transductor.cli.demo import demo
 from transductor.cli.doctor import doctor
+from transductor.cli.explore import explore
 from transductor.cli.extraction import extract, harden, look
 from transductor.cli.fit import fit
 from transductor.cli.models import export, info
@@ -33,7 +34,7 @@ for command in (fit, train, evaluate, predict, reproduce, report):
     app.command()(command)
 app.command("compile")(compile_automaton)
 app.command(context_settings=OPTIONS_OF_STATEMENTS)(theory)
-for model_command in (extract, harden, certify, look, export, doctor, demo, info):
+for model_command in (extract, harden, certify, look, explore, export, doctor, demo, info):
     app.command()(model_command)
 
 

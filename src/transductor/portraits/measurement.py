@@ -84,7 +84,7 @@ def portrait(
         what = "letters" if alphabet.restricted else "tokens"
         raise ValueError(f"against must have one letter for each of the {count} {what}; got {target.letters}")
     target = None if target is None else target.minimised(empty_word=alphabet.shows_empty_word)
-    extraction, refusal = _extracted(model, words, examples, alphabet)  # checks the words too
+    extraction, refusal = extracted_or_refused(model, words, examples, alphabet)  # checks the words too
     has_labels = not isinstance(model, RationalHead)
     learned = None if extraction is None else _labelled(model, extraction, words if examples is None else examples)
     compared = learned is not None and target is not None and has_labels
@@ -92,9 +92,9 @@ def portrait(
     if learned is not None and target is not None and has_labels:
         separating = alphabet.lifted(learned).separating_word(alphabet.lifted(target), skip_ignored=True)
     given = None if words is None else words_of_tokens(words, alphabet)
-    measured = _Measurement(model, head, alphabet, given, extraction, length, seed)
+    measured = Measurement(model, head, alphabet, given, extraction, length, seed)
     return Portrait(
-        title=_title(model, head, count),
+        title=head_title(model, head, count),
         letters=list(alphabet.letter_names),
         eigenvalues=measured.eigenvalues(),
         trajectory=measured.trajectory(target if learned is None else learned),
@@ -105,11 +105,11 @@ def portrait(
         compared=compared,
         drift=measured.drift(),
         leak=measured.leak(),
-        summary="" if extraction is None else _summary(extraction),
+        summary="" if extraction is None else extraction_summary(extraction),
     )
 
 
-def _extracted(
+def extracted_or_refused(
     model: Model, words: Sequences | None, examples: Sequences | None, alphabet: TokenAlphabet
 ) -> tuple[Extraction | None, str]:
     """Return the machine that the model is near to, or why there is none."""
@@ -141,7 +141,8 @@ def _drawn(machine: MooreMachine, classes: Sequence[str] | None, *, labels: bool
     return Drawn(table, named if labels else None, machine.start, sink)
 
 
-def _title(model: Model, head: RationalHead, letters: int) -> str:
+def head_title(model: Model, head: RationalHead, letters: int) -> str:
+    """Return what kind of head it is, in one line."""
     kind = "head" if isinstance(model, RationalHead) else type(model).__name__
     family = type(head.transitions).__name__.removesuffix("Transitions")
     shape = f"{_many(head.state_dim, 'dimension')}, {_many(letters, 'letter')}"
@@ -153,7 +154,8 @@ def _precision(head: RationalHead) -> str:
     return str(head.raw_initial_state.dtype).removeprefix("torch.")
 
 
-def _summary(extraction: Extraction) -> str:
+def extraction_summary(extraction: Extraction) -> str:
+    """Return how near a machine is, in one line."""
     states = _many(extraction.machine.states, "state")
     if extraction.spread == 0:
         return f"{states}, exact: what is one state is one point"
@@ -168,7 +170,7 @@ def _many(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-class _Measurement:
+class Measurement:
     """A head in float64 with its metric, and the head itself in its own precision."""
 
     def __init__(
@@ -192,6 +194,7 @@ class _Measurement:
         self.generator = torch.Generator().manual_seed(seed)
 
     def eigenvalues(self) -> list[list[list[float]]]:
+        """Return ``[letter][k] = [real, imaginary]``."""
         values: list[list[list[float]]] = torch.view_as_real(torch.linalg.eigvals(self.exact.table)).tolist()
         return values
 
@@ -217,6 +220,7 @@ class _Measurement:
         return states[:, states.shape[1] - words.shape[1] :]
 
     def trajectory(self, machine: MooreMachine | None) -> Trajectory:
+        """Return where the state goes on one random word."""
         word = self.words(1, _WALKED)
         states = torch.cat([self.exact.start[None], self.states(word)[0]])
         # One map for all contexts: the root of the mean of their quadratic forms.
@@ -243,6 +247,7 @@ class _Measurement:
         )
 
     def leak(self) -> Leak | None:
+        """Return how far each letter leads representatives from representatives."""
         if self.extraction is None:
             return None
         states, sink = self.extraction.representatives, self.extraction.sink
@@ -271,6 +276,7 @@ class _Measurement:
         return out
 
     def drift(self) -> Drift | None:
+        """Return how far states drift, on random words and on powers of the letters that leak most."""
         if self.extraction is None:
             return None
         words = self.words(_WORDS, self.length)

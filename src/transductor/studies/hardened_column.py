@@ -104,7 +104,7 @@ def _certified(model: Path, arm: Arm, words: Tensor, path: Path) -> dict[str, An
         return None
     began = time.perf_counter()
     try:
-        certificate = certify(load(model), against=truth, domain=_domain(words, arm.task.vocab_size))
+        certificate = certify(load(model), against=truth, domain=domain_of(words, arm.task.vocab_size))
         with writing(path):
             certificate.write(path)
     except ValueError as error:  # the numbers are too large for a bound
@@ -119,7 +119,7 @@ def _certified(model: Path, arm: Arm, words: Tensor, path: Path) -> dict[str, An
     }
 
 
-def _domain(words: Tensor, letters: int) -> DFA | None:
+def domain_of(words: Tensor, letters: int) -> DFA | None:
     """Return the words whose letters begin and follow each other as in ``words``; None if those are all words."""
     follows = Contexts.of(words, letters).follows
     if bool(follows.all()):
