@@ -53,6 +53,8 @@ from transductor.studies.study import EVERY_KIND, Probe
 from transductor.tasks.base import AutomatonTask
 from transductor.tasks.sampling import repeated
 from transductor.theory.finite_monoids import WAIT, finite_monoid
+from transductor.theory.groups_map import table_of_answers
+from transductor.theory.monoid_witnesses import FAMILIES
 from transductor.training import Annealing, Curriculum, TrainingError, TrainingSettings, train_together
 from transductor.transitions import FamilySpec, build_family
 
@@ -164,6 +166,16 @@ def trained_cell(family, name, settings, options):
     ]
 
 
+def taken_over(path, settings, parser):
+    """Return the runs of a record that is there, if it has the same settings."""
+    if not path.exists():
+        return []
+    record = read_record(path)
+    if record.settings != settings:
+        parser.error(f"{path} was made with other settings; move it away first")
+    return list(record.measurements["runs"])
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=5)
@@ -171,6 +183,8 @@ def main():
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--dim", type=int, default=16)
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--monoids", nargs="*", default=MONOIDS, help="train these alone, in this order")
+    parser.add_argument("--merge", type=Path, nargs="*", default=[], help="records whose runs are taken over")
     options = parser.parse_args()
     torch.set_num_threads(1)
     training = TrainingSettings(
@@ -182,21 +196,23 @@ def main():
         curriculum=Curriculum(4),
         annealing=Annealing(),  # touches families with a temperature alone
     )
-    chosen = {name: value for name, value in vars(options).items() if name != "out"}
+    chosen = {name: value for name, value in vars(options).items() if name not in ("out", "monoids", "merge")}
     settings = chosen | {"lengths": list(LENGTHS), "sequences": SEQUENCES, "training": asdict(training)}
     path = options.out / "groups_map.json"
     runs = []
-    if path.exists():
-        record = read_record(path)
-        if record.settings != settings:
-            parser.error(f"{path} was made with other settings; move it away first")
-        runs = record.measurements["runs"]
+    for part in (path, *options.merge):
+        done = {(run["family"], run["monoid"]) for run in runs}
+        runs += [run for run in taken_over(part, settings, parser) if (run["family"], run["monoid"]) not in done]
     done = {(run["family"], run["monoid"]) for run in runs}
-    cells = [(family, name) for name in MONOIDS for family in TRAINED]
+    cells = [(family, name) for name in options.monoids for family in TRAINED]
     for family, name in track([cell for cell in cells if cell not in done], "training"):
         runs += trained_cell(family, name, training, options)
         Record("groups_map", settings, {"runs": runs}).write(path)
-    print("written:", path)
+    places = {name: place for place, name in enumerate(MONOIDS)}
+    runs.sort(key=lambda run: (places[run["monoid"]], FAMILIES.index(run["family"]), run["seed"]))
+    answers = table_of_answers([finite_monoid(name) for name in MONOIDS])
+    measurements = {"runs": runs, "answers": [answer.plain() for answer in answers]}
+    print("written:", Record("groups_map", settings, measurements).write(path))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ LARGEST: Final = 720
 # The letter that does nothing: every alphabet here has it, so that what was read must also be kept.
 WAIT: Final = "wait"
 
-_QUATERNIONS: Final = {"i": (1, 2, 3, 0, 5, 6, 7, 4), "j": (4, 7, 6, 5, 2, 1, 0, 3)}
+_QUATERNIONS: Final[dict[str, Permutation]] = {"i": (1, 2, 3, 0, 5, 6, 7, 4), "j": (4, 7, 6, 5, 2, 1, 0, 3)}
 
 
 @final

@@ -14,7 +14,11 @@ from typing import Final, final
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
+from transductor.automata import WeightedAutomaton
+from transductor.compilation import compile_head
+from transductor.model import RationalReadout
 from transductor.theory.characters import Characters, RealIrreducible
 from transductor.theory.finite_monoids import FiniteMonoid
 from transductor.theory.group_actions import CosetAction, coset_actions
@@ -193,6 +197,41 @@ MEMBERS: Final[dict[str, Callable[[Exact, Witness], str | None]]] = {
 FAMILIES: Final = tuple(MEMBERS)
 
 
+# The family of the house that holds the matrices of a witness; Householder's take any number of reflections there only
+# if all letters have one determinant; permutation × diagonal has no family, and exact stochastic ones start one-hot.
+COMPILED: Final = {
+    "diagonal": "dense",
+    "signed diagonal": "signed_diagonal",
+    "rotating planes": "exponential",
+    "permutation × diagonal": "dense",
+    "column-stochastic": "dense",
+    "Householder": "orthogonal",
+    "Cayley": "cayley",
+    "orthogonal": "orthogonal",
+    "dense": "dense",
+}
+
+
+def compiled(witness: Witness) -> RationalReadout:
+    """Return the witness as a model in float64 whose largest logit is that of the element; tokens are its letters.
+
+    States that are only moved are exact at every length; others drift with rounding, about 1e-16 a letter.
+    """
+    matrices, initial, weights, biases = witness.floats()
+    step = 2 if witness.family == "rotating planes" else witness.dim
+    parts = [slice(at, at + step) for at in range(0, witness.dim, step)]
+    automata = [
+        WeightedAutomaton(initial[at], matrices[:, at, at], initial[at], witness.monoid.letters, weights="float")
+        for at in parts
+    ]
+    head = compile_head(automata, family=COMPILED[witness.family], dtype=torch.float64)
+    model = RationalReadout(head, len(witness.monoid)).double()
+    with torch.no_grad():
+        model.readout.weight.copy_(torch.from_numpy(weights))
+        model.readout.bias.copy_(torch.from_numpy(biases))
+    return model.eval()
+
+
 def witness_of(
     family: str,
     monoid: FiniteMonoid,
@@ -307,7 +346,9 @@ def realised(table: Characters, irreducible: RealIrreducible) -> tuple[list[Exac
         sums = np.zeros((classes, action.degree, action.degree), dtype=object)
         for element, matrix in enumerate(action.matrices(range(len(group)))):
             sums[table.class_of[element]] += matrix
-        projector = sum(value * part for value, part in zip(character, sums, strict=True))
+        projector = np.zeros((action.degree, action.degree), dtype=object)
+        for value, part in zip(character, sums, strict=True):
+            projector = projector + value * part
         basis = projector[:, list(echelon(projector)[1])]
         rows = list(echelon(basis.T)[1])  # coordinates are read off so many independent rows
         solved, _ = echelon(np.concatenate((basis[rows], np.eye(irreducible.dim, dtype=object)), 1))
