@@ -26,9 +26,9 @@ learn Z3.  Predicted before the run, with *all* for all five seeds:
 
 While it ran, planes and stochastic matrices were seen to stay near their start: at a rate of 0.005 with a cosine, Adam
 moves a number by about 1.5 in 600 steps, where a plane needs angles of up to π and the softmax starts at a logit of
-4.9 for staying.  So a second run, ``--head-rate 0.05 --families "rotating planes" column-stochastic --out FOLDER``, gives
-their heads ten times the rate on what they can do; the map stays with one protocol, and the record of the second is
-kept beside it, under ``faster``.  Predicted before that run:
+4.9 for staying.  So a second run (``--head-rate 0.05 --families "rotating planes" column-stochastic --out FOLDER``)
+gives their heads ten times the rate on what they can do; the map stays with one protocol, and the record of the second
+is kept beside it, under ``faster``.  Predicted before that run:
 
 10. Planes then learn the four cyclic groups with all seeds, and stochastic matrices ``seen`` and ``flip-flop``.
 """
