@@ -1,7 +1,7 @@
 """Make the generated parts and the figures of docs/theory.md and docs/beyond.md: ``python docs/make_theory.py``.
 
 Every number on both pages comes from a record: ``results/theory.json``, which ``transductor theory --json`` writes,
-and the records of two studies in ``benchmarks/results``.  A test makes the pages again and compares; figures are
+and the records of three studies in ``benchmarks/results``.  A test makes the pages again and compares; figures are
 written only without ``--check``.
 """
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from transductor.report.groups_map import EXPLAINED, accuracy_rows, faster_outcome, map_rows, outcomes
 from transductor.report.style import save_figure
 from transductor.report.theory_figures import statement_figure, statement_figure_name, study_figure_of_theory
 from transductor.results import read_record
@@ -22,7 +23,10 @@ from transductor.results import read_record
 ROOT = Path(__file__).parents[1]
 PAGE, BEYOND, FIGURES = ROOT / "docs" / "theory.md", ROOT / "docs" / "beyond.md", ROOT / "docs" / "figures"
 RECORD = ROOT / "results" / "theory.json"
-STUDIES = {name: ROOT / "benchmarks" / "results" / f"{name}.json" for name in ("cover_transition", "label_smoothing")}
+RESULTS = ROOT / "benchmarks" / "results"
+STUDIES = {name: RESULTS / f"{name}.json" for name in ("cover_transition", "label_smoothing", "groups_map")}
+DRAWN = {"cover_transition": "theory_cover_transition", "label_smoothing": "theory_label_smoothing",
+         "groups_map": "theory_groups"}  # fmt: skip
 
 Entry = Mapping[str, Any]
 HORIZONS = ("predicted", "certified", "true")
@@ -384,6 +388,39 @@ def smoothing_outcome(runs: Sequence[Entry]) -> str:
     return "\n".join(lines)
 
 
+def groups_parts(measurements: Entry, settings: Entry) -> dict[str, str]:
+    """The generated parts about the map of groups, by their marks."""
+    checked = measurements["answers"]
+    faults = sum(bool(one["faults"]) for one in checked)
+    never = sum(one["verdict"] == "impossible" for one in checked)
+    tight = sum(one["least"] is not None for one in checked)
+    wider = [one for one in checked if one["fewest_reflections"] is not None]
+    summary = (
+        f"{len(checked)} cells: in {tight} the least dimension is known, with a witness there and a bound below it; "
+        f"{never} are impossible in every dimension; {len(checked) - tight - never} are open. "
+        f"In {faults} of them a witness or a hypothesis did not pass its check."
+    )
+    if wider:
+        some = ", ".join(
+            f"{one['monoid']} with {one['fewest_reflections']} in d = {one['in_dimension']}" for one in wider
+        )
+        summary += f" Fewer reflections do in more dimensions for {some}."
+    keys = "; ".join(f"**{mark}**: {reason}" for mark, reason in EXPLAINED.items())
+    length = settings["lengths"][1]
+    trained = (
+        f"In each cell: the least dimension (and reflections k), or — and why none; below, how many of "
+        f"{settings['seeds']} seeds make no mistake up to {length} letters on {settings['sequences']} random inputs · "
+        f"on every input kind too. {keys}."
+    )
+    predictions = "\n".join(f"{place}. {line}" for place, line in enumerate(outcomes(measurements, settings), 1))
+    return {
+        "map of groups": f"{summary}\n\n{trained}\n\n{table(*map_rows(measurements, settings))}",
+        "predictions about groups": predictions,
+        "faster heads on groups": faster_outcome(measurements, settings),
+        "accuracies on groups": table(*accuracy_rows(measurements, settings)),
+    }
+
+
 def filled(text: str, mark: str, content: str, maker: str = "make_theory") -> str:
     """Return a page with the part between two marks made again."""
     pattern = rf"(<!-- {mark}: made by docs/{maker}.py -->\n).*?(<!-- end of {mark} -->)"
@@ -394,13 +431,16 @@ def filled(text: str, mark: str, content: str, maker: str = "make_theory") -> st
 
 def pages() -> dict[Path, str]:
     """Both pages as the records say they are."""
-    cover, smoothing = (read_record(STUDIES[name]) for name in STUDIES)
+    cover, smoothing, groups = (read_record(STUDIES[name]) for name in STUDIES)
     theory = filled(PAGE.read_text(), "statements", statements(entries(read_record(RECORD).measurements)))
     beyond = filled(BEYOND.read_text(), "cover", cover_numbers(cover.measurements["points"]))
     runs = smoothing.measurements["runs"]
     horizons = f"{smoothing_outcome(runs)}\n\n{smoothing_table(runs, smoothing.settings['cap'])}"
     beyond = filled(beyond, "minima", smoothing_minima(smoothing.measurements["minima"]))
-    return {PAGE: theory, BEYOND: filled(beyond, "smoothing", horizons)}
+    beyond = filled(beyond, "smoothing", horizons)
+    for mark, content in groups_parts(groups.measurements, groups.settings).items():
+        beyond = filled(beyond, mark, content)
+    return {PAGE: theory, BEYOND: beyond}
 
 
 def written(made: Mapping[Path, str], maker: str) -> list[str]:
@@ -425,7 +465,7 @@ def main() -> None:
     for name, path in STUDIES.items():
         record = read_record(path)
         plain = {"measurements": record.measurements, "settings": record.settings}
-        save_figure(study_figure_of_theory(name, plain), FIGURES / f"theory_{name}.png")
+        save_figure(study_figure_of_theory(name, plain), FIGURES / f"{DRAWN[name]}.png")
     print("written:", ", ".join(old) or "figures only, both pages are up to date")
 
 

@@ -1,4 +1,4 @@
-"""The figures of the pages on theory, drawn from the records of its statements and of two studies."""
+"""The figures of the pages on theory, drawn from the records of its statements and of three studies."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
+from transductor.report.groups_map import map_figure
 from transductor.report.style import READABLE
 
 Plain = Mapping[str, Any]
@@ -268,11 +269,13 @@ def statement_figure(number: int, measurements: Plain) -> Figure:
 
 
 def study_figure_of_theory(name: str, record: Plain) -> Figure:
-    """Draw the figure of a study beyond the paper, ``cover_transition`` or ``label_smoothing``."""
+    """Draw the figure of a study beyond the paper: ``cover_transition``, ``groups_map`` or ``label_smoothing``."""
     measurements = record["measurements"]
     with matplotlib.rc_context(READABLE):
         if name == "cover_transition":
             return cover_figure(measurements["points"])
         if name == "label_smoothing":
             return smoothing_figure(measurements["runs"], measurements["profile"])
-    raise ValueError(f"name must be cover_transition or label_smoothing; got {name!r}")
+        if name == "groups_map":
+            return map_figure(measurements, record["settings"])
+    raise ValueError(f"name must be cover_transition, groups_map or label_smoothing; got {name!r}")
