@@ -11,6 +11,7 @@ from typing import Final
 
 POSITIONS: Final = ("learned", "rotary", "relative", "none")
 INJECTIONS: Final = ("deep", "input", "none")
+INJECTED_TASKS: Final = ("counting", "held_count", "flip_flop")
 FAMILIES: Final = (
     "cayley",
     "squared_cayley",
@@ -64,4 +65,5 @@ ARMS: Final[dict[str, tuple[str, ...]]] = {
         "learned_2",
         *(f"positions_{name}" for name in ("none", "learned", "rotary", "sinusoidal")),
     ),
+    "deep_injection": tuple(f"injection_{name}_on_{task}" for task in INJECTED_TASKS for name in INJECTIONS),
 }

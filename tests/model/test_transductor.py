@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.comparison import assert_same
-from tests.laws.test_models import COMBINATIONS, POSITIONS, V, backbone, features_head, tokens_head
+from tests.laws.test_models import COMBINATIONS, V, backbone, features_head, tokens_head
 from transductor.heads import RationalHead
 from transductor.injection import build_injection
 from transductor.model import (
@@ -20,8 +20,6 @@ from transductor.model import (
     SlidingWindow,
     StackedTransductor,
     Transformer,
-    interaction_matrices,
-    score_terms,
 )
 from transductor.model.backbone import Backbone
 from transductor.model.token_positions import TokenPositions
@@ -90,45 +88,6 @@ def test_a_windowed_stream_keeps_a_cache_of_fixed_size():
         sizes.append(state.backbone.caches[0].keys.shape[2])
     assert sizes[-1] == sizes[3] == 3  # the window of 4 minus the current token
     assert state.head.state.shape == (1, 4)
-
-
-@pytest.mark.parametrize("positions", POSITIONS)
-def test_a_score_is_the_sum_of_its_four_terms(positions):
-    model = RationalTransductor(tokens_head(), backbone(positions)).double()
-    tokens = torch.randint(0, V, (2, 13))
-    captured = []
-    handles = [
-        block.attention_norm.register_forward_hook(lambda module, inputs, output: captured.append(output))
-        for block in model.backbone.blocks
-    ]
-    model(tokens)
-    for handle in handles:
-        handle.remove()
-    scheme, places = model.backbone.positions, torch.arange(13)[None]
-    for normed, block, terms in zip(captured, model.backbone.blocks, score_terms(model, tokens), strict=True):
-        attention = block.attention
-        queries, keys = (
-            scheme.turned(attention.heads(linear(normed)), places) for linear in (attention.query, attention.key)
-        )
-        scores = queries @ keys.mT * attention.scale()
-        bias = scheme.score_bias(places, places)
-        assert_same(terms.total, scores if bias is None else scores + bias)
-        assert terms.state_state.abs().max() > 1e-6
-
-
-def test_the_interaction_matrix_gives_the_state_state_term():
-    model = RationalTransductor(tokens_head(), backbone(), injection="input").double()
-    tokens = torch.randint(0, V, (2, 13))
-    matrices = interaction_matrices(model)
-    assert matrices.shape == (2, 2, 4, 4)
-    assert (matrices[1] == 0).all()
-    states, terms = model.rational_head(tokens), score_terms(model, tokens)[0]
-    places = torch.arange(13)[None]
-    stream = model.injection(0, model.backbone.embedded(tokens, TokenPositions(places)), states)
-    norm = model.backbone.blocks[0].attention_norm
-    inverse = 1 / (stream.var(-1, unbiased=False) + norm.eps).sqrt()
-    bilinear = torch.einsum("btd,hde,bse->bhts", states, matrices[0], states)
-    assert_same(terms.state_state, bilinear * inverse[:, None, :, None] * inverse[:, None, None, :])
 
 
 def test_stacks_follow_their_equations():

@@ -23,11 +23,14 @@ from transductor.automata.algebra import (
 )
 from transductor.automata.boolean import as_dfa, from_dfa
 from transductor.automata.drawing import draw, svg
+from transductor.automata.expression_writing import as_regex
 from transductor.automata.finite_automata import DFA, NFA
+from transductor.automata.first_order import as_first_order
 from transductor.automata.formats import AutomatonFormatError, read, read_dfa, write
 from transductor.automata.induction.learning import MachineFromLabels, learned_from_labels
 from transductor.automata.labelled_series import labels_of_series, series_of_labels
 from transductor.automata.library import machine
+from transductor.automata.logic.runs import as_mso, as_weighted_mso
 from transductor.automata.logic.second_order import mso
 from transductor.automata.logic.weighted import weighted_mso
 from transductor.automata.logic.weighted_syntax import OutsideFragment
@@ -67,6 +70,10 @@ __all__ = [
     "Weights",
     "all_words",
     "as_dfa",
+    "as_first_order",
+    "as_mso",
+    "as_regex",
+    "as_weighted_mso",
     "cascaded",
     "cauchy_product",
     "difference",

@@ -133,7 +133,7 @@ def convert(source: Source,
             output_option: Output = None, alphabet: Alphabet = None, weights: Weights = None,
             over: Annotated[str | None, typer.Option(help="Read the numbers as rational, float or boolean.")] = None,
             ) -> None:  # fmt: skip
-    """Write an automaton in another format."""
+    """Write an automaton in another format: .json .att .fst .dot .jff; .regex .mso .fo .wmso write an expression."""
     with refusals():
         machine = automaton_of(source, alphabet, weights)
         _print_or_write(machine if over is None else machine.over(over), chosen_output(output, output_option))

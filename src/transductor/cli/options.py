@@ -24,7 +24,7 @@ Letters = Annotated[
     typer.Option("--letters", help="Names of the model's tokens 0, 1, …, where it has none: ab, or 'a b #'."),
 ]
 SavedModel = Annotated[Path, typer.Argument(help="A folder written by transductor.save.", show_default=False)]
-_FORMATS = "A file (.json .att .txt .fst .dot .jff), regex:PATTERN, mso:FORMULA, wmso:FORMULA,"
+_FORMATS = "A file (.json .att .txt .fst .dot .jff .regex .mso .fo .wmso), regex:PATTERN, mso:FORMULA, wmso:FORMULA,"
 SOURCE = f"{_FORMATS} or a name: see `list`."
 SOURCE_OR_TASK = f"{_FORMATS} task:NAME, or a name: see `transductor automaton list`."
 _AS = "labels (a finite machine), series (the value of a word), or auto: labels where there are some."

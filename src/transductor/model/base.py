@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from torch import Tensor, nn
 
 from transductor.checks import check_token_ids
+from transductor.injection import Inject
 from transductor.model.backbone import Backbone
+from transductor.model.token_positions import TokenPositions
 from transductor.recurrence import Layout, Shards
 
 if TYPE_CHECKING:
@@ -66,6 +68,20 @@ class SequenceModel(nn.Module, ABC, Generic[StateT]):
                 ``lengths`` and ``cu_seqlens`` are those of the complete axis.  States come from a scan across ranks,
                 and attention borrows the keys and values of earlier ranks.
         """
+        return self._logits(
+            *self.checked_call(tokens, mask=mask, lengths=lengths, cu_seqlens=cu_seqlens, time_group=time_group)
+        )
+
+    def checked_call(
+        self,
+        tokens: Tensor,
+        *,
+        mask: Tensor | None = None,
+        lengths: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        time_group: ProcessGroup | None = None,
+    ) -> tuple[Tensor, Layout]:
+        """Return the tokens ``(B, T)`` of a call as int64, and their layout; refuse what the model cannot read."""
         tokens = self.checked_tokens(tokens)
         if sum(given is not None for given in (mask, lengths, cu_seqlens)) > 1:
             raise ValueError("give at most one of mask, lengths and cu_seqlens")
@@ -77,7 +93,7 @@ class SequenceModel(nn.Module, ABC, Generic[StateT]):
         layout = Layout.of(
             tokens.shape, tokens.device, mask=mask, lengths=lengths, cu_seqlens=cu_seqlens, shards=shards
         )
-        return self._logits(tokens, layout)
+        return tokens, layout
 
     def checked_tokens(self, tokens: Tensor) -> Tensor:
         """Return tokens ``(B, T)`` as int64; refuse what the model cannot read."""
@@ -117,6 +133,15 @@ class BackboneModel(SequenceModel[StateT]):
 
     takes_time_group = True
     backbone: Backbone
+
+    def injecting(self, tokens: Tensor, layout: Layout) -> Inject | None:
+        """Return what changes the stream before each layer, for checked tokens ``(B, T)``; None where nothing does."""
+        return None
+
+    def _logits(self, tokens: Tensor, layout: Layout) -> Tensor:
+        inject = self.injecting(tokens, layout)
+        logits: Tensor = self.backbone(tokens, TokenPositions.of(tokens, layout), inject)[0]
+        return logits
 
     @property
     def vocab_size(self) -> int:

@@ -10,10 +10,9 @@ from torch import Tensor, nn
 
 from transductor.configuration import configuration
 from transductor.heads import HeadConfig, HeadState, RationalHead
-from transductor.injection import build_injection
+from transductor.injection import Inject, Injection, build_injection
 from transductor.model.backbone import Backbone, BackboneConfig, BackboneState
 from transductor.model.base import BackboneModel
-from transductor.model.token_positions import TokenPositions
 from transductor.recurrence import Layout
 
 
@@ -88,15 +87,24 @@ class StackedTransductor(BackboneModel[StackedState]):
         term: Tensor = self.inputs[layer](stream)
         return term.to(self.heads[layer].initial_state().dtype)
 
-    def _logits(self, tokens: Tensor, layout: Layout) -> Tensor:
+    def projection(self, layer: int) -> Tensor:
+        """Return ``W^(layer) (W, D)``, by which the state of the layer's own head enters."""
+        injection = self.injections[layer]
+        assert isinstance(injection, Injection)
+        weight = injection.projection(0)
+        assert weight is not None
+        return weight
+
+    def injecting(self, tokens: Tensor, layout: Layout) -> Inject:
+        """Return what computes the states of a layer's own head and adds them to the stream before that layer."""
+
         def inject(layer: int, stream: Tensor) -> Tensor:
             head = self.heads[layer]
             states = head(self._drive(layer, tokens, stream), bias=self._input(layer, stream), layout=layout)
             injected: Tensor = self.injections[layer](0, stream, states)
             return injected
 
-        logits: Tensor = self.backbone(tokens, TokenPositions.of(tokens, layout), inject)[0]
-        return logits
+        return inject
 
     def start(self, batch_size: int) -> StackedState:
         """Return a stream before its first token; keep the parameters fixed while it lasts."""

@@ -9,10 +9,9 @@ from torch import Tensor
 
 from transductor.configuration import configuration
 from transductor.heads import HeadConfig, HeadState, RationalHead
-from transductor.injection import build_injection
+from transductor.injection import Inject, build_injection
 from transductor.model.backbone import Backbone, BackboneConfig, BackboneState
 from transductor.model.base import BackboneModel
-from transductor.model.token_positions import TokenPositions
 from transductor.recurrence import Layout
 
 
@@ -70,11 +69,18 @@ class RationalTransductor(BackboneModel[TransductorState]):
         """The configuration of head, backbone and injection."""
         return TransductorConfig(self.rational_head.config, self.backbone.config, self.injection.name)
 
-    def _logits(self, tokens: Tensor, layout: Layout) -> Tensor:
-        states = self.rational_head(tokens, layout=layout)
-        token_positions = TokenPositions.of(tokens, layout)
-        logits: Tensor = self.backbone(tokens, token_positions, self.injection.into(states))[0]
-        return logits
+    @property
+    def heads(self) -> tuple[RationalHead, ...]:
+        """The head that each layer receives the state of: the same one for all layers."""
+        return (self.rational_head,) * self.backbone.config.layers
+
+    def projection(self, layer: int) -> Tensor | None:
+        """Return ``W^(layer) (W, D)``, or None where no state enters."""
+        return self.injection.projection(layer)
+
+    def injecting(self, tokens: Tensor, layout: Layout) -> Inject:
+        """Return what adds the states after checked tokens ``(B, T)`` to the stream before each layer."""
+        return self.injection.into(self.rational_head(tokens, layout=layout))
 
     def start(self, batch_size: int) -> TransductorState:
         """Return a stream before its first token; keep the parameters fixed while it lasts."""

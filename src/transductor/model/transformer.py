@@ -8,7 +8,6 @@ from torch import Tensor
 
 from transductor.model.backbone import Backbone, BackboneConfig, BackboneState
 from transductor.model.base import BackboneModel
-from transductor.model.token_positions import TokenPositions
 from transductor.recurrence import Layout
 
 
@@ -24,10 +23,6 @@ class Transformer(BackboneModel[BackboneState]):
     def config(self) -> BackboneConfig:
         """The sizes of the backbone."""
         return self.backbone.config
-
-    def _logits(self, tokens: Tensor, layout: Layout) -> Tensor:
-        logits: Tensor = self.backbone(tokens, TokenPositions.of(tokens, layout))[0]
-        return logits
 
     def start(self, batch_size: int) -> BackboneState:
         """Return a stream before its first token."""

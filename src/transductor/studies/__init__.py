@@ -5,6 +5,7 @@ from typing import Final
 from transductor.studies.ablations import ablations
 from transductor.studies.base_two_value import base_two_value
 from transductor.studies.counting import length_generalization, regular_gap
+from transductor.studies.deep_injection import deep_injection
 from transductor.studies.demo import DemoStudy, certified_demo, run_demo
 from transductor.studies.long_addition import long_addition
 from transductor.studies.reproduction import reproduce
@@ -21,6 +22,7 @@ __all__ = [
     "ablations",
     "base_two_value",
     "certified_demo",
+    "deep_injection",
     "length_generalization",
     "long_addition",
     "regular_gap",
@@ -39,5 +41,6 @@ STUDIES: Final[dict[str, Study]] = {
         base_two_value,
         state_tracking,
         ablations,
+        deep_injection,
     )
 }

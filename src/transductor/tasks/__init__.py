@@ -10,6 +10,7 @@ from transductor.tasks.cycle_navigation import CycleNavigation
 from transductor.tasks.even_pairs import EvenPairs
 from transductor.tasks.flip_flop import FlipFlop, FlipFlopWithUndo
 from transductor.tasks.group_word_problem import GroupWordProblem
+from transductor.tasks.held_count import HeldCount
 from transductor.tasks.long_addition import LongAddition
 from transductor.tasks.modular_arithmetic import ModularArithmetic, ModularArithmeticLeftToRight
 from transductor.tasks.modular_counting import ModularCounting
@@ -31,6 +32,7 @@ __all__ = [
     "FlipFlop",
     "FlipFlopWithUndo",
     "GroupWordProblem",
+    "HeldCount",
     "LongAddition",
     "ModularArithmetic",
     "ModularArithmeticLeftToRight",

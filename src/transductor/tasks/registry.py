@@ -15,6 +15,7 @@ from transductor.tasks.cycle_navigation import CycleNavigation
 from transductor.tasks.even_pairs import EvenPairs
 from transductor.tasks.flip_flop import FlipFlop, FlipFlopWithUndo
 from transductor.tasks.group_word_problem import GroupWordProblem
+from transductor.tasks.held_count import HeldCount
 from transductor.tasks.long_addition import LongAddition
 from transductor.tasks.modular_arithmetic import ModularArithmetic, ModularArithmeticLeftToRight
 from transductor.tasks.modular_counting import ModularCounting
@@ -40,6 +41,7 @@ TASKS: Final[dict[str, Callable[..., Task]]] = {
     "flip_flop_sparse": partial(FlipFlop, 0.98),
     "flip_flop_dense": partial(FlipFlop, 0.1),
     "flip_flop_undo": FlipFlopWithUndo,
+    "held_count": HeldCount,
     "group": GroupWordProblem,
     "tomita": Tomita,
     "boolean": BooleanFormula,
@@ -58,6 +60,7 @@ _NUMBERED: Final = (
     "addition_carry_letter",
     "value",
     "value_last_digit_first",
+    "held_count",
     "tomita",
     "boolean",
     "copying",

@@ -1,4 +1,4 @@
-"""Automata in files: AT&T text, OpenFst, Graphviz, JFLAP and our own JSON."""
+"""Automata in files: AT&T text, OpenFst, Graphviz, JFLAP and our own JSON; written, also expressions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from transductor.automata.boolean import as_dfa
 from transductor.automata.finite_algebra import minimised
 from transductor.automata.finite_automata import DFA, determinised
-from transductor.automata.formats import att, dot, jflap, native, openfst
+from transductor.automata.formats import att, dot, expressions, jflap, native, openfst
 from transductor.automata.formats.errors import AutomatonFormatError
 from transductor.automata.formats.graph import language_of_arcs
 from transductor.automata.formats.limits import read_bytes
@@ -17,7 +17,17 @@ from transductor.automata.formats.symbols import read_symbols, write_symbols
 from transductor.automata.weighted import WeightedAutomaton
 from transductor.results import write_atomically
 
-__all__ = ["FORMATS", "SUFFIXES", "AutomatonFormatError", "read", "read_dfa", "read_symbols", "write", "write_symbols"]
+__all__ = [
+    "EXPRESSION_SUFFIXES",
+    "FORMATS",
+    "SUFFIXES",
+    "AutomatonFormatError",
+    "read",
+    "read_dfa",
+    "read_symbols",
+    "write",
+    "write_symbols",
+]
 
 FORMATS: Final[dict[str, ModuleType]] = {"att": att, "openfst": openfst, "dot": dot, "jflap": jflap, "native": native}
 """Each is a module with ``parse(data, source, **options)`` and ``render(automaton, **options)``."""
@@ -32,6 +42,9 @@ SUFFIXES: Final = {
     ".json": "native",
 }
 
+EXPRESSION_SUFFIXES: Final = {f".{name}": name for name in expressions.EXPRESSIONS}
+"""Files that :func:`write` writes and ``automaton_from`` reads: regular expressions and sentences of logic."""
+
 
 def read(path: str | Path, format: str | None = None, **options: Any) -> WeightedAutomaton:
     """Return the automaton in a file.
@@ -45,7 +58,7 @@ def read(path: str | Path, format: str | None = None, **options: Any) -> Weighte
     Raises:
         AutomatonFormatError: What the file holds is no automaton, or too large; the message names file and line.
     """
-    module = FORMATS[_format(path, format)]
+    module = _reader(path, format)
     automaton: WeightedAutomaton = module.parse(read_bytes(path), str(path), **options)
     return automaton
 
@@ -64,7 +77,7 @@ def read_dfa(path: str | Path, format: str | None = None, *, limit: int = 200_00
     Raises:
         AutomatonFormatError: As for :func:`read`, and where a weight is neither zero nor one.
     """
-    module = FORMATS[_format(path, format)]
+    module = _reader(path, format)
     if module not in (att, openfst):
         automaton = read(path, format, **options)
         if automaton.weights.name != "boolean":
@@ -83,21 +96,31 @@ def write(automaton: object, path: str | Path, format: str | None = None, **opti
     Args:
         automaton: What to write.
         path: The file.
-        format: As for :func:`read`.
+        format: As for :func:`read`; or ``"regex"``, ``"mso"``, ``"fo"`` or ``"wmso"``, for an expression.
         **options: What the format's ``render`` takes: ``symbols=``, ``labels=`` and ``acceptor=`` for AT&T text,
-            ``arc_type=`` and ``symbols=`` for OpenFst.
+            ``arc_type=`` and ``symbols=`` for OpenFst, ``limit=`` for expressions.
     """
-    module = FORMATS[_format(path, format)]
-    data: bytes = module.render(automaton, **options)
+    name = _format(path, format)
+    if name in expressions.EXPRESSIONS:
+        return write_atomically(path, expressions.render(automaton, name, **options))
+    data: bytes = FORMATS[name].render(automaton, **options)
     return write_atomically(path, data)
 
 
+def _reader(path: str | Path, format: str | None) -> ModuleType:
+    name = _format(path, format)
+    if name in expressions.EXPRESSIONS:
+        raise expressions.refusal(str(path), name)
+    return FORMATS[name]
+
+
 def _format(path: str | Path, format: str | None) -> str:
+    suffixes, names = SUFFIXES | EXPRESSION_SUFFIXES, (*FORMATS, *expressions.EXPRESSIONS)
     if format is None:
         suffix = Path(path).suffix.lower()
-        if suffix not in SUFFIXES:
-            raise ValueError(f"path must end in one of {', '.join(SUFFIXES)}, or format be given; got {str(path)!r}")
-        return SUFFIXES[suffix]
-    if format not in FORMATS:
-        raise ValueError(f"format must be one of {', '.join(map(repr, FORMATS))}; got {format!r}")
+        if suffix not in suffixes:
+            raise ValueError(f"path must end in one of {', '.join(suffixes)}, or format be given; got {str(path)!r}")
+        return suffixes[suffix]
+    if format not in names:
+        raise ValueError(f"format must be one of {', '.join(map(repr, names))}; got {format!r}")
     return format
