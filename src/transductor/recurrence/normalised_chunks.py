@@ -125,6 +125,11 @@ def inverse_norms(initial_logs: Tensor, logs: Tensor, dtype: torch.dtype) -> Ten
     return cut((before - logs).where(alive, -torch.inf).exp().to(dtype))
 
 
+def inverse_of_start(log_begun: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return ``1 / ‖h_0‖ (B, 1)``; 0 for a start of zeros."""
+    return cut((-log_begun).where(log_begun > -torch.inf, -torch.inf).exp().to(dtype)).unsqueeze(-1)
+
+
 def alive_gradients(logs: Tensor, grad: Tensor, grad_logs: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients of states, and E_t, the sum of those of the logs from t on; 0 where no state is left."""
     alive = logs > -torch.inf
@@ -182,8 +187,7 @@ def backward(
         entering = incoming
     part, leaving = _retreated(lanes, sides, entering)
     adjoints[:, :body] = from_lanes(part, chunks).reshape(batch, body, dim)
-    size = (-log_begun).where(log_begun > -torch.inf, -torch.inf).exp().to(states.dtype)
-    to_initial = leaving.view(batch, chunks, dim)[:, 0] * size.unsqueeze(-1)
+    to_initial = leaving.view(batch, chunks, dim)[:, 0] * inverse_of_start(log_begun, states.dtype)
     if not wants_matrices:
         return None, to_initial
     return matrix_gradient(matrices, tokens, begun, states, adjoints), to_initial

@@ -14,36 +14,72 @@ import torch
 from torch import Tensor
 
 from transductor.checks import one_of, transformed
+from transductor.kernels.cpu import normalised as cpu_normalised
+from transductor.kernels.cpu import scan as cpu
 from transductor.recurrence import normalised_chunks as torch_chunks
 from transductor.recurrence.normalised import cut_out, documents_side_by_side, reference
-from transductor.recurrence.norms import Normalised, log_dtyped
+from transductor.recurrence.normalised_chunks import alive_gradients, inverse_norms, inverse_of_start
+from transductor.recurrence.norms import LARGEST, Normalised, log_dtyped, logs_of, normalised, scaled
 from transductor.recurrence.problem import Problem, folded
 
 
 def normalised_backends() -> list[str]:
     """Return the backends that know ``normalise`` and can run here."""
-    return ["reference", "chunked"]
+    return ["reference", "chunked", *(["numba"] if cpu.available() else [])]
 
 
 def solved_normalised(problem: Problem, norm: str, backend: str) -> Normalised:
     """Compute states ``(B, T, D)`` and logs ``(B, T)`` of a checked scan by the backend of that name."""
-    one_of("backend with normalise", backend, ["auto", "reference", *normalised_backends()[1:]])
+    one_of("backend with normalise", backend, ["auto", *normalised_backends()])
+    on_cpu = problem.initial.device.type == "cpu"
+    if backend == "numba" and not on_cpu:
+        raise ValueError(f"backend='numba' runs on the CPU; transitions are on {problem.initial.device}: use 'chunked'")
     work = problem.initial.dtype
     problem = replace(problem, matrices=problem.matrices.to(work))
     if backend == "reference" or not (problem.time and problem.batch) or transformed(problem.matrices, problem.initial):
         return reference(problem, norm)
-    engine = "chunked"
+    engine = backend
+    if backend == "auto":
+        engine = "numba" if on_cpu and cpu.available() else "chunked"
     plain = folded(replace(problem, offsets=None))  # padded steps become identities
     operands = plain.matrices, plain.tokens, plain.initial, problem.offsets
     return Normalised(*torch.ops.transductor.normalised_scan(*operands, norm, engine))
 
 
 def _forward(engine: str) -> Callable[..., tuple[Tensor, Tensor]]:
-    return torch_chunks.forward
+    return _forward_on_cpu if engine == "numba" else torch_chunks.forward
 
 
 def _backward(engine: str) -> Callable[..., tuple[Tensor | None, Tensor]]:
-    return torch_chunks.backward
+    return _backward_on_cpu if engine == "numba" else torch_chunks.backward
+
+
+def _forward_on_cpu(matrices: Tensor, tokens: Tensor | None, initial: Tensor, norm: str) -> tuple[Tensor, Tensor]:
+    begun, exponent = scaled(initial)
+    states, norms, powers = cpu_normalised.forward(matrices, tokens, begun, cpu_normalised.KINDS[norm])
+    return states, logs_of(norms, powers + exponent.unsqueeze(1))
+
+
+def _backward_on_cpu(
+    matrices: Tensor,
+    tokens: Tensor | None,
+    initial: Tensor,
+    states: Tensor,
+    logs: Tensor,
+    grad: Tensor,
+    grad_logs: Tensor,
+    norm: str,
+    *,
+    wants_matrices: bool,
+) -> tuple[Tensor | None, Tensor]:
+    begun, log_begun = normalised(initial, norm)
+    grad, totals = alive_gradients(logs, grad, grad_logs)
+    sides = grad, totals, inverse_norms(log_begun, logs, states.dtype)
+    to_matrices, leaving = cpu_normalised.backward(
+        matrices, tokens, begun, states, sides, cpu_normalised.KINDS[norm], LARGEST[states.dtype],
+        wants_matrices=wants_matrices,
+    )  # fmt: skip
+    return to_matrices, leaving * inverse_of_start(log_begun, states.dtype)
 
 
 @torch.library.custom_op("transductor::normalised_scan", mutates_args=())

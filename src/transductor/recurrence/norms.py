@@ -13,7 +13,7 @@ NORMS: Final = ("l1", "l2", "max")
 _LN2 = math.log(2.0)
 # Beyond these a gradient is cut.  It would be that of an event some 30 digits less likely than what was seen, and a
 # single infinity would turn into NaN where it meets a zero.
-_LARGEST = {torch.float32: 2.0**96, torch.float64: 2.0**768}
+LARGEST: Final = {torch.float32: 2.0**96, torch.float64: 2.0**768}
 
 
 class Normalised(NamedTuple):
@@ -95,11 +95,15 @@ def scaled(states: Tensor, dim: int = -1) -> tuple[Tensor, Tensor]:
 def finished(states: Tensor, exponent: Tensor, norm: str) -> tuple[Tensor, Tensor]:
     """Return normalised states and logs of scaled ones, ``states · 2^exponent``; no gradient."""
     sizes = norm_of(states, norm)
-    logs = log_dtyped(sizes).log() + log_dtyped(exponent) * _LN2
-    return states / positive(sizes).unsqueeze(-1), logs
+    return states / positive(sizes).unsqueeze(-1), logs_of(sizes, exponent)
+
+
+def logs_of(sizes: Tensor, exponent: Tensor) -> Tensor:
+    """Return the logs of ``sizes · 2^exponent``."""
+    return log_dtyped(sizes).log() + log_dtyped(exponent) * _LN2
 
 
 def cut(adjoints: Tensor) -> Tensor:
     """Cut adjoints where they would overflow later; NaN stays."""
-    limit = _LARGEST[adjoints.dtype]
+    limit = LARGEST[adjoints.dtype]
     return adjoints.clamp(-limit, limit)
