@@ -2,6 +2,7 @@
 
 from transductor.recurrence.backends import BACKENDS, Backend
 from transductor.recurrence.layout import Layout, check_mask, check_offsets, mask_from_lengths
+from transductor.recurrence.norms import NORMS, Normalised
 from transductor.recurrence.problem import Problem
 from transductor.recurrence.scanning import scan
 from transductor.recurrence.semirings import SEMIRINGS, Semiring
@@ -12,9 +13,11 @@ Stretches = Shards  # the former name, which callers may still import
 
 __all__ = [
     "BACKENDS",
+    "NORMS",
     "SEMIRINGS",
     "Backend",
     "Layout",
+    "Normalised",
     "Problem",
     "Semiring",
     "Shards",

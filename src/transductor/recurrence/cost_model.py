@@ -58,6 +58,23 @@ def plan_chunks(
     return replace(best, microseconds=cost(best))
 
 
+@lru_cache(maxsize=1024)
+def plan_normalised(batch: int, time: int, dim: int) -> Plan:
+    """Choose the cut of a normalised scan: about ten calls a step, and one step after the other across the chunks."""
+
+    def cost(plan: Plan) -> float:
+        apply = batch * time * dim**2 * _GATHERED
+        if plan.chunks == 1:
+            return apply + 10 * _CALL * time
+        product = batch * time * (dim**3 * _PRODUCT + 3 * dim**2 * _COPY)
+        return apply + product + 10 * _CALL * (2 * plan.length + 2 * plan.chunks + time % plan.length)
+
+    middle = max(8, round(time**0.5))
+    lengths = {length for length in (middle // 2, middle, 2 * middle, 4 * middle) if 8 <= length <= time // 2}
+    best = min([Plan(1, time), *(Plan(time // length, length) for length in sorted(lengths))], key=cost)
+    return replace(best, microseconds=cost(best))
+
+
 def kogge_stone_microseconds(batch: int, time: int, dim: int) -> float:
     """Estimate the time of the doubling scan: log₂ T rounds over all positions."""
     rounds = max(1, (time - 1).bit_length())

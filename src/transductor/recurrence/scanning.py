@@ -14,6 +14,9 @@ from transductor.kernels.precise import full_precision
 from transductor.recurrence.arguments import Arguments
 from transductor.recurrence.backends import BACKENDS, solved
 from transductor.recurrence.layout import Layout
+from transductor.recurrence.normalised import checked_logs, continued, final_of
+from transductor.recurrence.normalised_operator import solved_normalised
+from transductor.recurrence.norms import NORMS, Normalised
 from transductor.recurrence.problem import Problem
 from transductor.recurrence.semirings import SEMIRINGS
 
@@ -23,7 +26,7 @@ class ScanOptions(TypedDict, total=False):
 
     bias: Tensor | None
     token_bias: Tensor | None
-    initial_state: Tensor | None
+    initial_state: Tensor | Normalised | None
     mask: Tensor | None
     lengths: Tensor | None
     cu_seqlens: Tensor | None
@@ -32,11 +35,15 @@ class ScanOptions(TypedDict, total=False):
     backend: str
 
 
+Norm = Literal["l1", "l2", "max"]
+
+
 @overload
 def scan(
     transitions: Tensor,
     tokens: Tensor | None = ...,
     *,
+    normalise: None = ...,
     return_final: Literal[False] = ...,
     **options: Unpack[ScanOptions],
 ) -> Tensor: ...
@@ -44,8 +51,35 @@ def scan(
 
 @overload
 def scan(
-    transitions: Tensor, tokens: Tensor | None = ..., *, return_final: Literal[True], **options: Unpack[ScanOptions]
+    transitions: Tensor,
+    tokens: Tensor | None = ...,
+    *,
+    normalise: None = ...,
+    return_final: Literal[True],
+    **options: Unpack[ScanOptions],
 ) -> tuple[Tensor, Tensor]: ...
+
+
+@overload
+def scan(
+    transitions: Tensor,
+    tokens: Tensor | None = ...,
+    *,
+    normalise: Norm,
+    return_final: Literal[False] = ...,
+    **options: Unpack[ScanOptions],
+) -> Normalised: ...
+
+
+@overload
+def scan(
+    transitions: Tensor,
+    tokens: Tensor | None = ...,
+    *,
+    normalise: Norm,
+    return_final: Literal[True],
+    **options: Unpack[ScanOptions],
+) -> tuple[Normalised, Normalised]: ...
 
 
 def scan(
@@ -54,15 +88,16 @@ def scan(
     *,
     bias: Tensor | None = None,
     token_bias: Tensor | None = None,
-    initial_state: Tensor | None = None,
+    initial_state: Tensor | Normalised | None = None,
     mask: Tensor | None = None,
     lengths: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
     layout: Layout | None = None,
     semiring: str = "real",
+    normalise: Norm | None = None,
     backend: str = "auto",
     return_final: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Tensor | tuple[Tensor, Tensor] | Normalised | tuple[Normalised, Normalised]:
     """Compute all states of ``h_t = M_t h_{t-1} + b_t``.
 
     Args:
@@ -79,6 +114,8 @@ def scan(
             begins again from ``initial_state``.
         layout: The last three, checked by a caller who has also checked the tokens; a model passes it on.
         semiring: ``"real"``, ``"max_plus"``, ``"min_plus"``, ``"log"`` or ``"boolean"``.
+        normalise: ``"l1"``, ``"l2"`` or ``"max"``: divide every state by that norm, over the real numbers without bias.
+            Non-negative matrices and ``"l1"`` are the forward algorithm: beliefs, and the log-likelihood.
         backend: ``"auto"``, or ``"reference"``, ``"kogge_stone"``, ``"chunked"`` (plain torch, any device), ``"numba"``
             (compiled loops on a CPU), ``"triton"`` (kernels on a GPU; D ≤ 64).
         return_final: Also return the state after the last real step of each row (of each document).
@@ -86,7 +123,9 @@ def scan(
     Returns:
         States ``(B, T, D)`` in the dtype of ``transitions``; with ``return_final`` also ``(B, D)`` (packed:
         ``(N, D)``).  Unbatched input gives unbatched output.  To go on later, pass the final state as the
-        next ``initial_state``.
+        next ``initial_state``.  With ``normalise``, each of the two is a pair
+        :class:`~transductor.recurrence.Normalised`: states, and the logs ``(B, T)`` of the norms that the states of the
+        plain scan would have, in float64.  The final pair may be passed on as the next ``initial_state``, too.
 
     float16 and bfloat16 are accumulated in float32, under autocast too.  Bad values (unknown tokens, NaN weights) are
     refused where reading them costs nothing: on the CPU, outside compiled graphs.  Elsewhere an unknown token makes the
@@ -94,6 +133,11 @@ def scan(
     ``bias``, ``token_bias`` and ``initial_state``, in every mode of torch (``torch.func``, forward mode, twice); second
     derivatives of the other semirings need ``backend="reference"``.
     """
+    if normalise is not None:
+        return _normalised(
+            transitions, tokens, bias, token_bias, initial_state, mask, lengths, cu_seqlens, layout,
+            semiring=semiring, norm=normalise, backend=backend, return_final=return_final,
+        )  # fmt: skip
     # Inside a compiled graph `auto` chooses only among traceable backends; their operation has no tangent.
     traceable = semiring == "real" and (backend not in BACKENDS or BACKENDS[backend].traceable) and not differentiated()
     # A compiler that gives up on a transformed function still looks into the functions that it calls.
@@ -102,6 +146,40 @@ def scan(
     values = transitions, tokens, bias, token_bias, initial_state, mask, lengths, cu_seqlens, layout
     states, final = run(values, semiring, backend, return_final)
     return states if final is None else (states, final)
+
+
+def _normalised(
+    *values: Any, semiring: str, norm: str, backend: str, return_final: bool
+) -> Normalised | tuple[Normalised, Normalised]:
+    one_of("normalise", norm, NORMS)
+    if semiring != "real":
+        raise ValueError(f"semiring must be 'real' with normalise; got {semiring!r}, whose scores need no normaliser")
+    transitions, tokens, bias, token_bias, begun, *layout = values
+    if bias is not None or token_bias is not None:
+        raise ValueError(
+            "bias and token_bias must be None with normalise: a normalised state has lost the scale that an additive "
+            "term is relative to; for one that is scaled with the state, append a coordinate that stays 1 to the "
+            "matrices, as AffineTransitions do"
+        )
+    logs = None
+    if isinstance(begun, Normalised):
+        begun, logs = begun
+    arguments = Arguments(transitions, tokens, None, None, begun, *layout)
+    arguments.check_types()
+    with full_precision(transitions.device):
+        problem, _ = arguments.problem()
+        if logs is not None:
+            logs = checked_logs(logs, problem.initial)
+        result = solved_normalised(problem, norm, backend)
+        result = continued(problem, result, logs)
+        final = final_of(problem, result, norm, logs) if return_final else None
+    states, final_is_row = _paired(arguments, result), problem.offsets is None
+    return states if final is None else (states, _paired(arguments, final, final_is_row))
+
+
+def _paired(arguments: Arguments, pair: Normalised, has_batch_axis: bool = True) -> Normalised:
+    logs = pair.logs if arguments.batched or not has_batch_axis else pair.logs.squeeze(0)
+    return Normalised(arguments.as_given(pair.states, has_batch_axis), logs)
 
 
 def _hidden_from_compilers() -> Callable[..., tuple[Tensor, Tensor | None]]:

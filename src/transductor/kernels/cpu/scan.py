@@ -50,34 +50,33 @@ def forward(
         initial: ``(B, D)``.
     """
     batch, time = (matrices if tokens is None else tokens).shape[:2]
-    lanes = _Lanes(batch, time, matrices.shape[-1])
+    lanes = Lanes(batch, time, matrices.shape[-1])
     states = initial.new_empty(batch, time, lanes.dim)
     if states.numel() == 0:
         return states
     chunks = lanes.chunks(_chunks)
     ids = lanes.ids(tokens)
-    advance, slots, table = _loops().advance_by_rows, ids[:0], matrices
-    if tokens is not None and ids.numel() >= max(_REPEATS * matrices.shape[0], _WORTH_TRANSPOSING):
-        advance = _loops().advance_by_columns
-        slots, table = _transposed(matrices, ids)
-    operands = _flat(table, slots, ids, initial.new_empty(0) if bias is None else bias)
+    by_columns = None if tokens is None else read_by_columns(matrices, ids)
+    slots, table = by_columns or (ids[:0], matrices)
+    advance = _loops().advance_by_columns if by_columns else _loops().advance_by_rows
+    operands = flat(table, slots, ids, initial.new_empty(0) if bias is None else bias)
 
-    def run(spans: Sequence[Span], entering: Tensor) -> None:
-        arrays = *operands, *_flat(entering, states)
-        _run([partial(advance, *arrays, *span, *lanes.size) for span in spans], lanes.nanoseconds)
+    def advanced(spans: Sequence[Span], entering: Tensor) -> None:
+        arrays = *operands, *flat(entering, states)
+        run([partial(advance, *arrays, *span, *lanes.size) for span in spans], lanes.nanoseconds)
 
     if chunks == 1:
-        run(lanes.rows(), initial)
+        advanced(lanes.rows(), initial)
         return states
     spans = lanes.pieces(chunks)
     products = _products(matrices, ids, lanes, chunks)
     responses = None
     if bias is not None:
-        run(spans, initial.new_zeros(batch * chunks, lanes.dim))
+        advanced(spans, initial.new_zeros(batch * chunks, lanes.dim))
         responses = states[:, lanes.length(chunks) - 1 :: lanes.length(chunks)][:, : chunks - 1]
     entering = torch.cat((initial.unsqueeze(1), forward(products, None, responses, initial, _chunks=1)), 1)
-    run(spans, entering)
-    run(lanes.single_rows(_not_finite(products, entering)), initial)
+    advanced(spans, entering)
+    advanced(lanes.single_rows(_not_finite(products, entering)), initial)
     return states
 
 
@@ -96,7 +95,7 @@ def backward(
     The adjoints ``δ_{t-1} = M_tᵀ δ_t + g_{t-1}`` are the gradient of the bias; ``to_matrices`` is ``Σ δ_t h_{t-1}ᵀ``
     per token or per position, summed in an order that does not depend on the number of threads.
     """
-    lanes = _Lanes(*states.shape)
+    lanes = Lanes(*states.shape)
     adjoints, nothing = torch.empty_like(states), states.new_zeros(lanes.batch, lanes.dim)
     if states.numel() == 0:
         return torch.zeros_like(matrices) if wants_matrices else None, adjoints, nothing
@@ -105,35 +104,35 @@ def backward(
     if not grad.is_contiguous():
         # In place where the gradient is read once: an expanded one then needs no memory of its own.
         grad = adjoints.copy_(grad) if chunks == 1 else grad.contiguous()
-    operands = _flat(matrices, ids, grad)
+    operands = flat(matrices, ids, grad)
 
-    def run(spans: Sequence[Span], incoming: Tensor, outgoing: Tensor) -> None:
-        arrays = *operands, *_flat(incoming, adjoints, outgoing)
-        _run([partial(_loops().retreat, *arrays, *span, *lanes.size) for span in spans], lanes.nanoseconds)
+    def retreated(spans: Sequence[Span], incoming: Tensor, outgoing: Tensor) -> None:
+        arrays = *operands, *flat(incoming, adjoints, outgoing)
+        run([partial(_loops().retreat, *arrays, *span, *lanes.size) for span in spans], lanes.nanoseconds)
 
     to_initial = torch.empty_like(nothing)
     if chunks == 1:
-        run(lanes.rows(), nothing, to_initial)
+        retreated(lanes.rows(), nothing, to_initial)
     else:
         spans = lanes.pieces(chunks)
         products = _products(matrices, ids, lanes, chunks)
         incoming = states.new_zeros(lanes.batch, chunks, lanes.dim)
         sent = torch.empty_like(incoming)
-        run(spans, incoming, sent)
+        retreated(spans, incoming, sent)
         later = sent[:, 1:].contiguous()
         incoming[:, :-1] = backward(products, None, initial, later, later, wants_matrices=False, _chunks=1)[1]
-        run(spans, incoming, sent)
+        retreated(spans, incoming, sent)
         to_initial.copy_(sent[:, 0])
-        run(lanes.single_rows(_not_finite(products, incoming)), nothing, to_initial)
+        retreated(lanes.single_rows(_not_finite(products, incoming)), nothing, to_initial)
     if not wants_matrices:
         return None, adjoints, to_initial
     if tokens is None:
-        return _outers(matrices, initial, states, adjoints, lanes), adjoints, to_initial
-    return _outers_by_token(matrices, ids, initial, states, adjoints, lanes), adjoints, to_initial
+        return outers(matrices, initial, states, adjoints, lanes), adjoints, to_initial
+    return outers_by_token(matrices, ids, initial, states, adjoints, lanes), adjoints, to_initial
 
 
 @dataclass(frozen=True)
-class _Lanes:
+class Lanes:
     """How the batch is cut: a span ``(lane, count, start, stride, steps)`` is the work of one call.
 
     Position p of the flat arrays is step ``p % time`` of row ``p // time``.
@@ -190,17 +189,17 @@ class _Lanes:
         return -(-self.time // self.length(min(chunks, self.time)))  # none of them empty
 
 
-def _products(matrices: Tensor, ids: Tensor, lanes: _Lanes, chunks: int) -> Tensor:
+def _products(matrices: Tensor, ids: Tensor, lanes: Lanes, chunks: int) -> Tensor:
     """Multiply the matrices of every chunk but the last of each row: ``(B, K - 1, D, D)``."""
     products = matrices.new_empty(lanes.batch, chunks - 1, lanes.dim, lanes.dim)
-    arrays, out = _flat(matrices, ids), _flat(products)
+    arrays, out = flat(matrices, ids), flat(products)
     spans = [(start, steps) for lane, _, start, _, steps in lanes.pieces(chunks) if (lane + 1) % chunks]
     ends = range(0, products.numel(), lanes.dim**2)
     jobs: list[Job] = [
         partial(_loops().chunk_product, *arrays, *span, *out, end, *lanes.size)
         for span, end in zip(spans, ends, strict=True)
     ]
-    _run(jobs, lanes.dim * lanes.nanoseconds)
+    run(jobs, lanes.dim * lanes.nanoseconds)
     return products
 
 
@@ -210,52 +209,54 @@ def _not_finite(*parts: Tensor) -> list[int]:
     return [int(row) for row in torch.nonzero(~finite)]
 
 
-def _transposed(table: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the index of each token's matrix, and the matrices that occur, transposed."""
+def read_by_columns(table: Tensor, ids: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return the index of each token's matrix, and the matrices that occur, transposed; None where it costs more."""
+    if ids.numel() < max(_REPEATS * table.shape[0], _WORTH_TRANSPOSING):
+        return None
     slots, occurring = ids.new_full((2, table.shape[0]), -1)
-    count = _loops().mark_slots(*_flat(ids, slots, occurring))
+    count = _loops().mark_slots(*flat(ids, slots, occurring))
     return slots, table.detach()[occurring[:count]].mT.contiguous()
 
 
-def _outers(matrices: Tensor, initial: Tensor, states: Tensor, adjoints: Tensor, lanes: _Lanes) -> Tensor:
+def outers(matrices: Tensor, initial: Tensor, states: Tensor, adjoints: Tensor, lanes: Lanes) -> Tensor:
     """Compute ``δ_t h_{t-1}ᵀ`` of every position."""
     out = torch.empty_like(matrices, memory_format=torch.contiguous_format)
-    arrays, last = _flat(adjoints, states, initial), _flat(out)
+    arrays, last = flat(adjoints, states, initial), flat(out)
     cuts = _cuts(lanes.batch * lanes.time, lanes.nanoseconds)
-    _run(
+    run(
         [partial(_gradients().outers, lanes.time, *arrays, *cut, *last, *lanes.size) for cut in cuts], lanes.nanoseconds
     )
     return out
 
 
-def _outers_by_token(
-    table: Tensor, ids: Tensor, initial: Tensor, states: Tensor, adjoints: Tensor, lanes: _Lanes
+def outers_by_token(
+    table: Tensor, ids: Tensor, initial: Tensor, states: Tensor, adjoints: Tensor, lanes: Lanes
 ) -> Tensor:
     """Sum ``δ_t h_{t-1}ᵀ`` for every token.
 
     Positions are ordered by token, stably, so that each sum is taken in registers and in the order of time; blocks
     of that order are shared among threads.  The first position of every row, which begins at ``initial``, comes last.
     """
-    loops, (tokens,) = _gradients(), _flat(ids)
+    loops, (tokens,) = _gradients(), flat(ids)
     out = table.new_zeros(table.shape)
     order = torch.empty(ids.numel() - lanes.batch, dtype=torch.int32 if ids.numel() < 2**31 else torch.int64)
     sorting = 2.0 * ids.numel()  # nanoseconds
     cuts = _cuts(ids.numel(), sorting)
     counts, stops = ids.new_zeros(len(cuts), table.shape[0]), ids.new_empty(table.shape[0])
-    parts = [(tokens, lanes.time, *cut, *_flat(part)) for cut, part in zip(cuts, counts, strict=True)]
-    _run([partial(loops.tally, *part) for part in parts], sorting)
+    parts = [(tokens, lanes.time, *cut, *flat(part)) for cut, part in zip(cuts, counts, strict=True)]
+    run([partial(loops.tally, *part) for part in parts], sorting)
     loops.start_ranks(counts.numpy(), stops.numpy())
-    _run([partial(loops.rank_positions, *part, *_flat(order)) for part in parts], sorting)
+    run([partial(loops.rank_positions, *part, *flat(order)) for part in parts], sorting)
     spilled = table.new_zeros(-(-order.numel() // loops.BLOCK), lanes.dim, lanes.dim)
-    arrays = tokens, *_flat(order, stops, adjoints, states, out, spilled)
+    arrays = tokens, *flat(order, stops, adjoints, states, out, spilled)
     blocks = _cuts(spilled.shape[0], lanes.nanoseconds / 2)
-    _run([partial(loops.outers_by_token, *arrays, *cut, *lanes.size) for cut in blocks], lanes.nanoseconds / 2)
-    loops.add_spilled(tokens, *_flat(order, spilled, out), lanes.dim)
-    loops.first_outers(tokens, lanes.time, *_flat(adjoints, initial, out), lanes.dim)
+    run([partial(loops.outers_by_token, *arrays, *cut, *lanes.size) for cut in blocks], lanes.nanoseconds / 2)
+    loops.add_spilled(tokens, *flat(order, spilled, out), lanes.dim)
+    loops.first_outers(tokens, lanes.time, *flat(adjoints, initial, out), lanes.dim)
     return out
 
 
-def _flat(*tensors: Tensor) -> tuple[Any, ...]:
+def flat(*tensors: Tensor) -> tuple[Any, ...]:
     """Return each tensor as a flat numpy array, which shares its memory when it is contiguous."""
     if dist.is_available() and dist.is_initialized():
         return tuple(np.asarray(_Lent(tensor)) for tensor in tensors)
@@ -291,7 +292,7 @@ def _cuts(total: int, nanoseconds: float) -> list[tuple[int, int]]:
     return [(first, min(first + length, total)) for first in range(0, total, length)]
 
 
-def _run(jobs: Sequence[Job], nanoseconds: float) -> None:
+def run(jobs: Sequence[Job], nanoseconds: float) -> None:
     """Do all jobs, on other threads too when there is enough work."""
     queue = deque(jobs)
     other_threads = min(_threads(nanoseconds), len(queue)) - 1
