@@ -106,6 +106,11 @@ def flip_flop_undo(task, word):
     return _bit(word) if word[-1] == 4 else IGNORED
 
 
+def held_count(task, word):
+    marks = [place for place, letter in enumerate(word) if letter == 2]
+    return word[: marks[-1]].count(1) % task.modulus if marks else 0
+
+
 def group(task, word):
     points = tuple(range(len(task.elements[0])))
     for letter in word:
@@ -163,7 +168,7 @@ def recall(task, word):
 JUDGES = {
     **{judge.__name__: judge for judge in (counting, parity, even_pairs, cycle, arithmetic, arithmetic_left_to_right)},
     **{judge.__name__: judge for judge in (addition, text_addition, value, flip_flop, flip_flop_undo, group, tomita)},
-    **{judge.__name__: judge for judge in (boolean, copying, recall)},
+    **{judge.__name__: judge for judge in (boolean, copying, recall, held_count)},
     "flip_flop_sparse": flip_flop,
     "flip_flop_dense": flip_flop,
     "addition_carry_in": addition,

@@ -21,6 +21,7 @@ from transductor.recurrence.cost_model import plan_normalised
 from transductor.recurrence.grouped import outer_by_token
 from transductor.recurrence.lanes import DenseLanes, Lanes, TokenLanes, from_lanes, to_lanes
 from transductor.recurrence.norms import (
+    Normalised,
     cut,
     exponents,
     finished,
@@ -154,15 +155,14 @@ def backward(
     matrices: Tensor,
     tokens: Tensor | None,
     initial: Tensor,
-    states: Tensor,
-    logs: Tensor,
-    grad: Tensor,
-    grad_logs: Tensor,
+    result: Normalised,
+    sent: Normalised,
     norm: str,
     *,
     wants_matrices: bool,
 ) -> tuple[Tensor | None, Tensor]:
-    """Compute gradients of matrices and initial states; products are formed again."""
+    """Compute gradients of matrices and initial states from those ``sent`` to the result; products are formed again."""
+    (states, logs), (grad, grad_logs) = result, sent
     batch, time, dim = states.shape
     begun, log_begun = normalised(initial, norm)
     plan = plan_normalised(batch, time, dim)

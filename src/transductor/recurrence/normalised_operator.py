@@ -64,16 +64,15 @@ def _backward_on_cpu(
     matrices: Tensor,
     tokens: Tensor | None,
     initial: Tensor,
-    states: Tensor,
-    logs: Tensor,
-    grad: Tensor,
-    grad_logs: Tensor,
+    result: Normalised,
+    sent: Normalised,
     norm: str,
     *,
     wants_matrices: bool,
 ) -> tuple[Tensor | None, Tensor]:
+    states, logs = result
     begun, log_begun = normalised(initial, norm)
-    grad, totals = alive_gradients(logs, grad, grad_logs)
+    grad, totals = alive_gradients(logs, *sent)
     sides = grad, totals, inverse_norms(log_begun, logs, states.dtype)
     to_matrices, leaving = cpu_normalised.backward(
         matrices, tokens, begun, states, sides, cpu_normalised.KINDS[norm], LARGEST[states.dtype],
@@ -126,7 +125,13 @@ def _scan_backward(
     run = _backward(engine)
     if offsets is None:
         to_matrices, to_initial = run(
-            matrices, tokens, initial, states, logs, grad, grad_logs, norm, wants_matrices=wants_matrices
+            matrices,
+            tokens,
+            initial,
+            Normalised(states, logs),
+            Normalised(grad, grad_logs),
+            norm,
+            wants_matrices=wants_matrices,
         )
         return grad.new_empty(0) if to_matrices is None else to_matrices, to_initial.contiguous()
     to_initial = torch.zeros_like(initial, memory_format=torch.contiguous_format)
@@ -134,10 +139,10 @@ def _scan_backward(
     packed = Problem(matrices, tokens, None, initial, None, offsets)
     for rows, positions, real in documents_side_by_side(offsets):
         part = cut_out(packed, rows, positions)
-        own = grad[0, positions].where(real.unsqueeze(-1), 0.0), grad_logs[0, positions].where(real, 0.0)
-        computed = states[0, positions], logs[0, positions]
+        own = Normalised(grad[0, positions].where(real.unsqueeze(-1), 0.0), grad_logs[0, positions].where(real, 0.0))
+        computed = Normalised(states[0, positions], logs[0, positions])
         to_matrices, to_initial[rows] = run(
-            part.matrices, part.tokens, part.initial, *computed, *own, norm, wants_matrices=wants_matrices
+            part.matrices, part.tokens, part.initial, computed, own, norm, wants_matrices=wants_matrices
         )
         if to_matrices is not None and tokens is None:
             every[0, positions[real]] = to_matrices[real]
