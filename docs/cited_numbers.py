@@ -23,15 +23,27 @@ from typing import Any, Final
 ROOT = Path(__file__).parents[1]
 
 _DIGITS: Final = r"\d(?:[\d\u2009\u202f]|[ ,](?=\d{3}\b)|\.(?=\d))*(?:e-?\d+)?"
-_UNITS: Final = r"%|ms\b|µs\b|ns\b|s\b|seconds?\b|minutes?\b|min\b|hours?\b|h\b|×|times\b|[KMGT]i?B\b|kB\b|megabytes\b|gigabytes\b"
+_UNITS: Final = (
+    r"%|ms\b|µs\b|ns\b|s\b|seconds?\b|minutes?\b|min\b|hours?\b|h\b|×|times\b|[KMGT]i?B\b|kB\b|megabytes\b|gigabytes\b"
+)
 # A number with a unit of measurement, in powers of ten, or a share: 7 of 10.
 _MEASURED: Final = re.compile(
     rf"(?<![\w.,/^-])(?:{_DIGITS}(?:\s?(?:{_UNITS})|(?= of (?:the |its |our )?\d))|\d(?:\.\d+)?e-?\d+)"
 )
 _CITED: Final = re.compile(
-    rf"({_DIGITS})(?:\s?(?:{_UNITS}))?\s*<!-- from: (?:(mean|min|max|sum|count) )?([^#\s]+)#(\S+?) -->(?:\s?({_UNITS}))?"
+    rf"({_DIGITS})(?:\s?(?:{_UNITS}))?\s*<!-- from: "
+    rf"(?:(mean|min|max|sum|count) )?([^#\s]+)#(\S+?) -->(?:\s?({_UNITS}))?"
 )
-_SCALES: Final = {"%": 100.0, "ms": 1e3, "µs": 1e6, "ns": 1e9, "min": 1 / 60, "minute": 1 / 60, "minutes": 1 / 60, "h": 1 / 3600}
+_SCALES: Final = {
+    "%": 100.0,
+    "ms": 1e3,
+    "µs": 1e6,
+    "ns": 1e9,
+    "min": 1 / 60,
+    "minute": 1 / 60,
+    "minutes": 1 / 60,
+    "h": 1 / 3600,
+}
 _REDUCED: Final[dict[str, Callable[[list[float]], float]]] = {
     "mean": lambda values: sum(values) / len(values),
     "min": min,
@@ -166,7 +178,11 @@ def pages() -> dict[str, Path]:
 def main() -> None:
     """List what is not covered, and what is wrong; with the names of pages, on these alone."""
     chosen = {name: path for name, path in pages().items() if not sys.argv[1:] or name in sys.argv[1:]}
-    lines = [line for name, path in chosen.items() for line in (*wrong(name, path.read_text()), *uncovered(name, path.read_text()))]
+    lines = [
+        line
+        for name, path in chosen.items()
+        for line in (*wrong(name, path.read_text()), *uncovered(name, path.read_text()))
+    ]
     print("\n".join(lines))
     print(f"{len(lines)} numbers on {len(chosen)} pages")
 

@@ -348,7 +348,15 @@ def front(records: Records) -> str:
                     best_peer(records, study, pick),
                 ]
             )
-    heads = ("task", "inputs", "paper says", "paper's, as we read it", "ours, learned", "hardened", "best peer run here")
+    heads = (
+        "task",
+        "inputs",
+        "paper says",
+        "paper's, as we read it",
+        "ours, learned",
+        "hardened",
+        "best peer run here",
+    )
     return table(heads, rows)
 
 

@@ -42,9 +42,17 @@ ENTRY_OF: Final = {"hardened": "harden"}
 # What the gallery draws: a caption and an automaton.
 DRAWN: Final = (
     ("counter", "Counting modulo five: `machine('counter:5')`", lambda: machine("counter:5").automaton),
-    ("occurrences", "The number of a's, exactly: `machine('occurrences:a')`", lambda: machine("occurrences:a").automaton),
+    (
+        "occurrences",
+        "The number of a's, exactly: `machine('occurrences:a')`",
+        lambda: machine("occurrences:a").automaton,
+    ),
     ("abb", "Words that end in abb: `regex('(a|b)*abb')`", lambda: regex("(a|b)*abb")),
-    ("no_repeat", "No letter twice in a row: `regex('(a|b|c)*') - regex('(a|b|c)*(aa|bb|cc)(a|b|c)*')`", lambda: regex("(a|b|c)*") - regex("(a|b|c)*(aa|bb|cc)(a|b|c)*")),
+    (
+        "no_repeat",
+        "No letter twice in a row: `regex('(a|b|c)*') - regex('(a|b|c)*(aa|bb|cc)(a|b|c)*')`",
+        lambda: regex("(a|b|c)*") - regex("(a|b|c)*(aa|bb|cc)(a|b|c)*"),
+    ),
     ("value", "The value of a binary numeral: `machine('base_value:2')`", lambda: machine("base_value:2").automaton),
 )
 
@@ -173,10 +181,10 @@ class Staging:
             self.write(f"gallery/{name}.svg", svg(make()))
             parts.append(f"### {caption.split(':')[0]}\n\n![{caption.split(':')[0]}](gallery/{name}.svg)\n\n{caption}.")
         parts.append(
-            "## Portraits\n\nWhat the heads of the studies do, measured: the states along one input, the eigenvalues of "
-            "the matrices, how far a learned head drifts with the length, and the machine it is near to beside the "
-            "task's. `transductor look` draws the same of any model. The pictures are made by `transductor report` from "
-            "the [records](results/index.md)."
+            "## Portraits\n\nWhat the heads of the studies do, measured: the states along one input, the eigenvalues "
+            "of the matrices, how far a learned head drifts with the length, and the machine it is near to beside the "
+            "task's. `transductor look` draws the same of any model. The pictures are made by `transductor report` "
+            "from the [records](results/index.md)."
         )
         for picture in sorted((ROOT / "results" / "portraits").glob("*.png")):
             words = picture.stem.replace("_transductor_ours", "").removeprefix("state_tracking_").replace("_", " ")
@@ -195,7 +203,8 @@ class Staging:
             if path.is_dir():
                 inside = "\n".join(f"* `{one.name}`" for one in sorted(path.iterdir()) if one.name != "__pycache__")
                 self.write(
-                    f"files/{name}/index.md", f"---\norphan: true\n---\n\n# {name}\n\nA folder of the repository.\n\n{inside}\n"
+                    f"files/{name}/index.md",
+                    f"---\norphan: true\n---\n\n# {name}\n\nA folder of the repository.\n\n{inside}\n",
                 )
             elif path.suffix in SHOWN_AS_CODE:
                 orphan = "" if name.startswith("examples/") else "---\norphan: true\n---\n\n"
@@ -238,8 +247,8 @@ def first_page(table: str) -> str:
         "A Transformer with a weighted automaton as its second stream: attention recalls; the automaton counts, tracks "
         "and switches, at lengths never seen in training. The reference implementation of *Rational Transductors* "
         "(Mohri), in PyTorch. New here? [From nothing to a proof in ten minutes](start.md).",
-        "![Accuracy by position on mod-5 counting: the Rational Transductor stays right, the Transformer falls to chance "
-        "beyond the trained length](figures/demo.png)",
+        "![Accuracy by position on mod-5 counting: the Rational Transductor stays right, the Transformer falls to "
+        "chance beyond the trained length](figures/demo.png)",
         table.replace("# What do you want to do?", "## What do you want to do?", 1),
     ]
     for part in SITE:
@@ -283,7 +292,7 @@ def anchor_of(word: str) -> str:
 
 
 def linked_words(text: str, glossary: str) -> str:
-    """Return a page on which each word of ``LINKED_WORDS`` leads to the glossary where it first stands in a sentence."""
+    """Return a page on which each word of ``LINKED_WORDS`` leads to the glossary where a sentence first has it."""
     left = dict.fromkeys(LINKED_WORDS)
 
     def linked(line: str) -> str:
@@ -293,7 +302,10 @@ def linked_words(text: str, glossary: str) -> str:
         for word in list(left):
             for number in range(0, len(pieces), 2):
                 changed, count = re.subn(
-                    rf"(?<![\w-]){word}(?![\w-])", f"[{word}]({glossary}#{anchor_of(ENTRY_OF.get(word, word))})", pieces[number], count=1
+                    rf"(?<![\w-]){word}(?![\w-])",
+                    f"[{word}]({glossary}#{anchor_of(ENTRY_OF.get(word, word))})",
+                    pieces[number],
+                    count=1,
                 )
                 if count:
                     pieces[number : number + 1] = re.split(r"(!?\[[^\]]*\]\([^)]*\))", changed)
@@ -383,7 +395,9 @@ def main() -> None:
         print(line, file=sys.stderr)
     if wrong:
         sys.exit(f"{len(wrong)} links or files of the site are wrong")
-    print(f"{len(list(SITE_FOLDER.rglob('*.html')))} pages, 0 warnings: {(SITE_FOLDER / 'index.html').relative_to(ROOT)}")
+    print(
+        f"{len(list(SITE_FOLDER.rglob('*.html')))} pages, 0 warnings: {(SITE_FOLDER / 'index.html').relative_to(ROOT)}"
+    )
 
 
 if __name__ == "__main__":

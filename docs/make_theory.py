@@ -228,7 +228,9 @@ def overview(every: Sequence[Entry]) -> str:
 def places(name: str) -> tuple[Path, list[Path]]:
     """Return the file of a statement's function and the files that test it."""
     (code,) = (path for path in (ROOT / "src/transductor/theory").glob("*.py") if f"\ndef {name}(" in path.read_text())
-    tests = [path for path in sorted((ROOT / "tests/theory").glob("*.py")) if re.search(rf"\b{name}\b", path.read_text())]
+    tests = [
+        path for path in sorted((ROOT / "tests/theory").glob("*.py")) if re.search(rf"\b{name}\b", path.read_text())
+    ]
     if not tests:
         raise ValueError(f"{name} has no test")
     return code, tests

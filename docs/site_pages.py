@@ -50,16 +50,16 @@ GUIDES: Final = (
     Guide(
         "prove",
         "Prove a model",
-        "You have a trained model and want to know whether it is right on *every* word, not on the test set. Extract the "
-        "machine it is near to, harden the model to it, certify the result; a certificate can be checked without this "
-        "library, and part of it by Rocq.",
+        "You have a trained model and want to know whether it is right on *every* word, not on the test set. Extract "
+        "the machine it is near to, harden the model to it, certify the result; a certificate can be checked without "
+        "this library, and part of it by Rocq.",
         ("docs/certify", "docs/attention", "docs/checker", "docs/proofs"),
     ),
     Guide(
         "build",
         "Build a model of my own",
-        "A family of matrices makes a head, a head and a backbone make a model. Every choice is an object; every family "
-        "states its laws and is tested on them.",
+        "A family of matrices makes a head, a head and a backbone make a model. Every choice is an object; every "
+        "family states its laws and is tested on them.",
         ("docs/families", "docs/transitions", "docs/heads", "docs/models", "docs/export"),
     ),
     Guide(
@@ -79,8 +79,8 @@ GUIDES: Final = (
     Guide(
         "shell",
         "Automata on a shell",
-        "Regular expressions, logic, OpenFst and JFLAP files, minimisation, equivalence with separating words, learning: "
-        "from the command line and from Python, exact over the rationals, without torch.",
+        "Regular expressions, logic, OpenFst and JFLAP files, minimisation, equivalence with separating words, "
+        "learning: from the command line and from Python, exact over the rationals, without torch.",
         ("docs/shell", "docs/automata"),
     ),
     Guide(

@@ -129,7 +129,8 @@ def _api_index() -> str:
     tree = "\n".join(ROOMS)
     return (
         "# Python\n\n"
-        f"`import transductor` gives these {len(transductor.__all__)} names; everything else is imported from its room.\n\n"
+        f"`import transductor` gives these {len(transductor.__all__)} names; "
+        "everything else is imported from its room.\n\n"
         "| name | what it is | explained in |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n\n## Rooms\n\n"
         "| room | what it holds |\n| --- | --- |\n"
         f"{rooms}\n\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
@@ -146,10 +147,14 @@ def _room_page(room: str) -> str:
     parts = [f"# {module}", _says(room)]
     here = [one for one in names() if one.room == room]
     elsewhere = [one for one in here if one.home != room]
-    for one in sorted((one for one in here if one.home == room), key=lambda one: (one.kind != "autofunction", one.name)):
+    for one in sorted(
+        (one for one in here if one.home == room), key=lambda one: (one.kind != "autofunction", one.name)
+    ):
         parts.append(_directive(module, one))
     if room == "theory":
-        parts.append("## The statements of the paper\n\nWhat came out of each is on [a page of its own](../../theory.md).")
+        parts.append(
+            "## The statements of the paper\n\nWhat came out of each is on [a page of its own](../../theory.md)."
+        )
         for entry in STATEMENTS.values():
             home = inspect.unwrap(entry.run).__module__
             parts.append(f"```{{eval-rst}}\n.. autofunction:: {home}.{entry.name}\n```")
@@ -283,7 +288,9 @@ def errors() -> list[tuple[str, str, str]]:
             bases = [ast.unparse(base).split(".")[-1] for base in node.bases]
             if any(re.search(r"(Error|Exception|Warning|Interrupt)$", base) for base in bases):
                 module = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
-                every.append((node.name, f"{module} ({', '.join(bases)})", first_sentence(ast.get_docstring(node) or "")))
+                every.append(
+                    (node.name, f"{module} ({', '.join(bases)})", first_sentence(ast.get_docstring(node) or ""))
+                )
     return sorted(every)
 
 

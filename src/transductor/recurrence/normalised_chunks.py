@@ -181,8 +181,8 @@ def backward(
     sides = [to_lanes(each[:, :body], chunks) for each in every]
     if chunks > 1:
         beyond = totals[:, body] if body < time else torch.zeros_like(totals[:, 0])
-        sent = _sent(lanes, sides, incoming, beyond, logs[:, :body], log_begun, chunks)
-        entering = torch.cat((sent, incoming.unsqueeze(1)), 1).flatten(0, 1)
+        received = _sent(lanes, sides, incoming, beyond, logs[:, :body], log_begun, chunks)
+        entering = torch.cat((received, incoming.unsqueeze(1)), 1).flatten(0, 1)
     else:
         entering = incoming
     part, leaving = _retreated(lanes, sides, entering)

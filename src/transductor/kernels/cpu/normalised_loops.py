@@ -94,21 +94,20 @@ def _advancing(product: Callable[..., None]) -> Callable[..., None]:
                 for n in range(group, last):
                     p = start + n * stride + s
                     place = slots[tokens[p]] if slotted else tokens[p]
-                    to = p * dim
+                    at, to = place * size, p * dim
                     if s == 0:
-                        product(matrices, place * size, entering, (lane + n) * dim, entering, -1, states, to, dim, width)
+                        product(matrices, at, entering, (lane + n) * dim, entering, -1, states, to, dim, width)
                         power = 0
                     else:
-                        product(matrices, place * size, states, to - dim, states, -1, states, to, dim, width)
+                        product(matrices, at, states, to - dim, states, -1, states, to, dim, width)
                         power = powers[p - 1]
                         if norms[p - 1] > 0:
                             _divide(states[to - dim : to], one / norms[p - 1])
                     row = states[to : to + dim]
                     norm = _norm(row, kind)
-                    if norm < _LOW or norm > _HIGH:
-                        if norm > 0 and norm < np.inf:
-                            power += _rescaled(row, norm)
-                            norm = _norm(row, kind)
+                    if 0 < norm < _LOW or _HIGH < norm < np.inf:
+                        power += _rescaled(row, norm)
+                        norm = _norm(row, kind)
                     norms[p] = math.sqrt(_sum_of_squares(row)) if kind == L2 else norm
                     powers[p] = power
             for n in range(group, last):
