@@ -6,6 +6,7 @@ from transductor.model.base import SequenceModel
 from transductor.model.bundle import CheckpointError
 from transductor.model.diagnostics import ScoreTerms, interaction_matrices, score_terms
 from transductor.model.linear_rnn import LinearRNN, LinearRNNConfig, LinearRNNState
+from transductor.model.linear_stack import LinearStack, LinearStackConfig, LinearStackState
 from transductor.model.lstm import LSTM, LSTMConfig, LSTMState
 from transductor.model.positions import (
     LearnedPositions,
@@ -34,6 +35,9 @@ __all__ = [
     "LinearRNN",
     "LinearRNNConfig",
     "LinearRNNState",
+    "LinearStack",
+    "LinearStackConfig",
+    "LinearStackState",
     "NoAttention",
     "NoPositions",
     "PositionScheme",

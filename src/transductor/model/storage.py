@@ -17,6 +17,7 @@ from transductor.model.backbone import BackboneConfig
 from transductor.model.base import SequenceModel
 from transductor.model.bundle import Bundle, CheckpointError, tensors_digest
 from transductor.model.linear_rnn import LinearRNN, LinearRNNConfig
+from transductor.model.linear_stack import LinearStack, LinearStackConfig
 from transductor.model.lstm import LSTM, LSTMConfig
 from transductor.model.rational_readout import RationalReadout, ReadoutConfig
 from transductor.model.stacked import StackedConfig, StackedTransductor
@@ -39,6 +40,9 @@ def build(config: Any) -> Saveable:
             return RationalTransductor(build_head(config.head), config.backbone, injection=config.injection)
         case StackedConfig():
             return StackedTransductor([build_head(head) for head in config.heads], config.backbone)
+        case LinearStackConfig():
+            heads = [build_head(head) for head in config.heads]
+            return LinearStack(heads, config.output_size, width=config.width)
         case ReadoutConfig():
             return RationalReadout(build_head(config.head), config.output_size)
         case BackboneConfig():
