@@ -217,6 +217,13 @@ def test_seeds_trained_together_leave_a_record_each(tmp_path, whole):
     assert pending([replaced], tmp_path, together=True) == ([], 2)
 
 
+def test_seeds_are_trained_together_on_a_cpu_where_that_is_asked_for(tmp_path):
+    names = []
+    study = replace(STUDY, arms=(PLAIN,))
+    assert reproduce([study], tmp_path, together=True, on_job=lambda job, *_: names.append(job.seeds)) == 1
+    assert names == [study.seeds]
+
+
 def test_one_seed_that_diverges_does_not_harm_those_trained_with_it(tmp_path, monkeypatch, whole):
     built = running.seeded_model
 

@@ -37,6 +37,15 @@ def reproduce(
         str, typer.Option(help="loky (this computer), or the cluster that dask or ray reach, or start here.")
     ] = "loky",
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "cpu",
+    together: Annotated[
+        bool | None,
+        typer.Option(
+            "--together/--apart",
+            help="Train the seeds of an arm as one job, which is quicker for small models, or each by itself; together "
+            "on a GPU, apart on a CPU.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[
         Path,
         typer.Option("--output", "-o", help="Folder for the records; what is there already is not done again."),
@@ -59,9 +68,10 @@ def reproduce(
         device = chosen_device(device)
         chosen = _studies(studies, seeds, quick)
         workers = jobs or processes_for(device)
+        together = device != "cpu" if together is None else together
         with warnings.catch_warnings(record=True) as damaged:
             warnings.simplefilter("always")
-            left, done = pending(chosen, output, together=device != "cpu")
+            left, done = pending(chosen, output, together=together)
         for warning in damaged:
             terminal.print(f"warning: {warning.message}", soft_wrap=True)
         # These damaged records were named above; those of unfinished runs are still to come.
@@ -82,7 +92,7 @@ def reproduce(
             def on_job(job: Job, count: int, total: int) -> None:
                 bars.update(bar, completed=count, total=total, description=f"done: {job.name}")
 
-            run(chosen, output, jobs=workers, backend=backend, device=device, on_job=on_job)
+            run(chosen, output, jobs=workers, backend=backend, device=device, together=together, on_job=on_job)
         if _LATENCY in (studies or ()):
             _latency(output, device, quick)
     if chosen:

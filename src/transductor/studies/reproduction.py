@@ -79,6 +79,7 @@ def reproduce(
     jobs: int = 1,
     backend: str = "loky",
     device: str = "cpu",
+    together: bool | None = None,
     on_job: OnJob | None = None,
 ) -> int:
     """Do every run that has no record in ``folder`` yet; return how many jobs there were to do.
@@ -88,29 +89,31 @@ def reproduce(
     Args:
         studies: The studies to run.
         folder: Where records and models are written.
-        jobs: Number of processes.  On a CPU one run is one job; on a GPU all seeds of an arm are one, and jobs are
-            dealt to the GPUs in turn.
+        jobs: Number of processes; on GPUs their jobs are dealt to the GPUs in turn.
         backend: Where they are: ``"loky"`` (this computer), ``"dask"`` or ``"ray"`` (a cluster: see
             :func:`~transductor.studies.spreading.spread`; its workers must see ``folder``).
         device: ``"cpu"`` or ``"cuda"``.
+        together: Whether all seeds of an arm are trained as one job, which is quicker for small models.  None: on a GPU
+            they are, on a CPU every run is a job.
         on_job: Called whenever a job ends.
     """
     check_positive("jobs", jobs)
     one_of("backend", backend, BACKENDS)
     with only_writer(folder):
-        return _reproduced(studies, folder, jobs, backend, device, on_job)
+        todo, _ = pending(studies, folder, together=device != "cpu" if together is None else together)
+        _done_all(todo, folder, jobs, backend, device, on_job)
+        return len(todo)
 
 
-def _reproduced(
-    studies: Sequence[Study], folder: str | Path, jobs: int, backend: str, device: str, on_job: OnJob | None
-) -> int:
-    todo, _ = pending(studies, folder, together=device != "cpu")
+def _done_all(
+    todo: Sequence[Job], folder: str | Path, jobs: int, backend: str, device: str, on_job: OnJob | None
+) -> None:
     if jobs == 1 and backend == "loky":
         for place, job in enumerate(todo, 1):
             _done(job, str(folder), device)
             if on_job is not None:
                 on_job(job, place, len(todo))
-        return len(todo)
+        return
     # A cluster's workers were started elsewhere.
     shared = str(folder) if backend == "loky" else os.path.abspath(folder)
     calls = [(job, shared, device, 1, number) for number, job in enumerate(todo)]
@@ -119,7 +122,6 @@ def _reproduced(
         for count, job in enumerate(finished, 1):
             if on_job is not None:
                 on_job(job, count, len(todo))
-    return len(todo)
 
 
 def _done(job: Job, folder: str, device: str, threads: int | None = None, number: int = 0) -> Job:
