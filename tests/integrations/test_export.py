@@ -292,7 +292,8 @@ class TestOnnx:
             (lambda: MODELS["transductor-none-full"]().bfloat16(), {}, "call model.float"),
             (lambda: MODELS["readout"](), {"mask": True, "streaming": True}, "one real token at a time"),
             (MODELS["transductor-none-full"], {"streaming": True}, "got RationalTransductor with attention"),
-            (MODELS["linear-stack"], {"streaming": True}, "got StackedTransductor"),
+            (MODELS["nonlinear-stack"], {"streaming": True}, "got StackedTransductor"),
+            (MODELS["linear-stack"], {"streaming": True}, "got LinearStack"),
             (features_head, {"streaming": True}, "driven by tokens"),
             (
                 lambda: RationalHead(DPLRTransitions(feature_dim=4, state_dim=3)),
@@ -306,7 +307,7 @@ class TestOnnx:
                 marks=pytest.mark.slow,
             ),
         ],
-        ids=["bfloat16", "masked step", "attention", "stack", "features", "no form", "float64 attention"],
+        ids=["bfloat16", "masked step", "attention", "stack", "linear stack", "features", "no form", "float64 attention"],
     )
     def test_what_cannot_be_written_is_refused(self, make, options, message, tmp_path):
         with pytest.raises(ValueError, match=message):
