@@ -105,7 +105,7 @@ TUTORIALS: Final = (
 )
 
 SITE: Final = (
-    Part("Start", ("docs/start", "docs/install", "docs/choosing", "docs/demo", "+gallery")),
+    Part("Start", ("docs/start", "docs/install", "docs/choosing", "docs/demo", "docs/explorer", "+gallery")),
     Part("Tutorials", TUTORIALS),
     Part("Guides", GUIDES),
     Part("Theory", ("docs/theory", "docs/beyond")),

@@ -358,7 +358,8 @@ export function drawDrift(svg, run) {
   let halfway = null;
   if (finite) {
     parts.push(svgElement("line", { x1: left, x2: right, y1: y(run.limit), y2: y(run.limit), class: "halfway" }));
-    halfway = svgElement("text", { x: left + 6, y: y(run.limit) - 5, class: "note" }, "half-way to another state");
+    const high = y(run.limit) < top + 24; // then the line's upper side is where the drift goes
+    halfway = svgElement("text", { x: high ? right - 6 : left + 6, y: y(run.limit) + (high ? 18 : -5), class: high ? "note end" : "note" }, "half-way to another state");
   }
   const path = bins.filter((bin) => bin.most > 0).map((bin) => `${x((bin.from + bin.to) / 2).toFixed(1)},${y(bin.most).toFixed(1)}`);
   if (path.length) parts.push(svgElement("polyline", { points: path.join(" "), class: "drift" }));

@@ -57,6 +57,12 @@ class Page {
     return machine.labels.map((label, state) => (labelled && label !== null ? this.model.className(label) : String(state)));
   }
 
+  /** Names that are short enough for the plane, where states may lie close together: numbers where several have one label. */
+  shortNames() {
+    const names = this.stateNames();
+    return new Set(names).size === names.length ? names : names.map((_, state) => String(state));
+  }
+
   show() {
     const { plain, model } = this;
     const count = model.twin?.transitions.length ?? 0;
@@ -155,14 +161,33 @@ class Page {
     if (!Number.isNaN(gap)) parts.push(`The state is ${briefly(gap)} from where it should be; half-way to another is ${briefly(model.view.limit)}.`);
     paragraph("said").textContent = parts.join(" ");
     this.showPlane(this.typed, length);
-    const machine = model.machine;
-    const at = model.twin === null ? now.judged : now.twinState;
     const before = length ? this.typed.standing(length - 1) : null;
-    this.picture?.light(machine === null ? null : at, before === null ? null : model.twin === null ? before.judged : before.twinState);
-    const what = model.twin === null ? "What it should be" : "The hardened machine";
-    if (machine !== null) byId("machine-caption", HTMLElement).textContent = `${what}: ${machine.transitions.length} states, now in state ${at}${machine.labels[at] === null ? "" : ` (${model.className(machine.labels[at])})`}.`;
+    this.showMachine(this.machineState(now), before === null ? null : this.machineState(before), length);
     this.showTrace();
     paragraph("numbers").textContent = Array.from(now.at.state, (value) => value.toPrecision(9)).join(" ");
+  }
+
+  /**
+   * The state of the machine that is drawn: the hardened twin, or what the head should be.
+   * @param {{twinState: number, judged: number}} now
+   */
+  machineState(now) {
+    return this.model.twin === null ? now.judged : now.twinState;
+  }
+
+  /**
+   * Light the state of the machine, and say it.
+   * @param {number} at
+   * @param {number | null} before
+   * @param {number} length
+   */
+  showMachine(at, before, length) {
+    const { machine, twin } = this.model;
+    this.picture?.light(machine === null ? null : at, before);
+    if (machine === null) return;
+    const label = machine.labels[at] === null ? "" : ` (${this.model.className(machine.labels[at])})`;
+    const what = twin === null ? "What it should be" : "The hardened machine";
+    byId("machine-caption", HTMLElement).textContent = `${what}: ${machine.transitions.length} states, after ${counted(length)} ${length === 1 ? "letter" : "letters"} in state ${at}${label}.`;
   }
 
   /** @param {{at: import("./heads.js").HeadState, twinState: number, judged: number}} now */
@@ -201,7 +226,7 @@ class Page {
     const place = model.twin === null ? now.judged : now.twinState;
     drawPlane(svg("plane"), {
       centres: model.view.centres,
-      names: this.stateNames(),
+      names: this.shortNames(),
       trail,
       learned: trail[trail.length - 1],
       hardened: model.view.centres[place] ?? null,
@@ -293,7 +318,7 @@ class Page {
     const now = run.standing(at);
     if (this.focus === "long") {
       this.showPlane(run, at);
-      this.picture?.light(model.machine === null ? null : model.twin === null ? now.judged : now.twinState, null);
+      this.showMachine(this.machineState(now), null, at);
     }
     const parts = [`After ${counted(at)} ${at === 1 ? "letter" : "letters"}: ${model.reads === "value" ? `the head says ${briefly(model.soft.read(now.at)[0])}.` : this.verdict(now)}`];
     const gap = run.drift[at];
@@ -306,7 +331,7 @@ class Page {
       if (model.twin !== null) parts.push(run.firstTwinWrong ? `The hardened one is first wrong after ${counted(run.firstTwinWrong)}.` : "The hardened one is exact: its state is one of the machine's at every length.");
     }
     paragraph("length-said").textContent = parts.join(" ");
-    byId("drift-caption", HTMLElement).textContent = "How far the learned state is from where it should be; below, how often it is wrong. The hardened one has no distance at all.";
+    byId("drift-caption", HTMLElement).textContent = "How far the learned state is from where it should be; below, how often it is wrong." + (model.twin === null ? "" : " The hardened one has no distance at all.");
   }
 }
 
