@@ -422,6 +422,8 @@ def picture(record: Record, path: Path) -> Path:
             draw(axis, name, part)
         settings = record.settings
         figure.suptitle(f"GPT-2, 124 million parameters; d = {settings['state_dim']}; {record.environment['device']}")
+        meaning = "a point: one turn; a bar: the median and its 95 % interval; red: the aim; grey: no head"
+        figure.supxlabel(meaning, fontsize="small", color="0.25")
         return save_figure(figure, path)
 
 

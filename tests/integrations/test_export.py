@@ -307,7 +307,7 @@ class TestOnnx:
                 marks=pytest.mark.slow,
             ),
         ],
-        ids=["bfloat16", "masked step", "attention", "stack", "linear stack", "features", "no form", "float64 attention"],
+        ids=["bfloat16", "step", "attention", "stack", "linear stack", "features", "no form", "float64 attention"],
     )
     def test_what_cannot_be_written_is_refused(self, make, options, message, tmp_path):
         with pytest.raises(ValueError, match=message):

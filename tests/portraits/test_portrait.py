@@ -8,16 +8,19 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 import transductor.portraits
 from tests.extraction.near_machines import clock, dense_readout, noisy_readout
-from transductor.automata import TokenAlphabet, regex
+from transductor.automata import MooreMachine, TokenAlphabet, regex
 from transductor.compilation import compile_head, compile_model
 from transductor.extraction import harden
+from transductor.extraction.observable_distance import Contexts
 from transductor.model import BackboneConfig, RationalReadout, RationalTransductor, StackedTransductor
 from transductor.portraits import Portrait, portrait, read_portrait
+from transductor.portraits.measurement import compared_words
 from transductor.tasks import task_named
 from transductor.transitions import DenseTransitions, StochasticTransitions
 
@@ -45,6 +48,16 @@ def test_the_names_of_the_room_are_all_there():
 def test_the_room_and_what_a_portrait_holds_need_no_torch():
     code = "import sys, transductor.portraits; assert not {'torch', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_is_done_with_words_that_do_not_occur_is_no_mistake():
+    table, letters = np.array([[1, 2], [1, 1], [2, 2]]), TokenAlphabet(("a", "b"), (0, 1))
+    target, after_b, after_a = (MooreMachine(table, np.array(labels)) for labels in ([0, 1, 0], [0, 1, 1], [0, 0, 0]))
+    beginning_with_a = Contexts.of(torch.tensor([[0, 1, 1, 0, 0]]), 2)
+    assert compared_words(after_b, target, letters, beginning_with_a) == (None, True)
+    assert compared_words(after_b, target, letters, Contexts.of(None, 2)) == ([1], False)
+    assert compared_words(after_a, target, letters, beginning_with_a) == ([0], True)
+    assert compared_words(target, target, letters, beginning_with_a) == (None, False)
 
 
 def test_a_clock_that_goes_wrong_drifts_as_it_must():

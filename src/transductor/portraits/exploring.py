@@ -25,6 +25,7 @@ from transductor.portraits.explored import Accuracy, Explored, Head, Machine, Nu
 from transductor.portraits.measurement import (
     Measurement,
     Model,
+    compared_words,
     extracted_or_refused,
     extraction_summary,
     head_title,
@@ -99,7 +100,7 @@ def explored_model(
         states = None
     separating = None
     if twin is not None and target is not None and not isinstance(model, RationalHead):
-        separating = alphabet.lifted(twin).separating_word(alphabet.lifted(target), skip_ignored=True)
+        separating, _ = compared_words(twin, target, alphabet, measured.contexts)
     up_to_scale = extraction is not None and extraction.up_to_scale
     return Explored(
         name=name,
@@ -117,7 +118,7 @@ def explored_model(
         refusal=refusal,
         target=None if target is None else _plain(target, None),
         target_name=against_name,
-        separating_word=None if separating is None else alphabet.in_letters(separating),
+        separating_word=separating,
         trained_length=trained_length,
         certificates=list(certificates),
         accuracy=accuracy,

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -87,12 +88,11 @@ def portrait(
     extraction, refusal = extracted_or_refused(model, words, examples, alphabet)  # checks the words too
     has_labels = not isinstance(model, RationalHead)
     learned = None if extraction is None else _labelled(model, extraction, words if examples is None else examples)
-    compared = learned is not None and target is not None and has_labels
-    separating = None
-    if learned is not None and target is not None and has_labels:
-        separating = alphabet.lifted(learned).separating_word(alphabet.lifted(target), skip_ignored=True)
     given = None if words is None else words_of_tokens(words, alphabet)
     measured = Measurement(model, head, alphabet, given, extraction, length, seed)
+    compared, separating, narrowed = learned is not None and target is not None and has_labels, None, False
+    if learned is not None and target is not None and has_labels:
+        separating, narrowed = compared_words(learned, target, alphabet, measured.contexts)
     return Portrait(
         title=head_title(model, head, count),
         letters=list(alphabet.letter_names),
@@ -101,12 +101,39 @@ def portrait(
         learned=None if learned is None else _drawn(learned, classes, labels=has_labels),
         refusal=refusal,
         target=None if target is None else _drawn(target, classes, labels=True),
-        separating_word=None if separating is None else alphabet.in_letters(separating),
+        separating_word=separating,
         compared=compared,
+        words_like_given=narrowed,
         drift=measured.drift(),
         leak=measured.leak(),
         summary="" if extraction is None else extraction_summary(extraction),
     )
+
+
+def compared_words(
+    machine: MooreMachine, target: MooreMachine, alphabet: TokenAlphabet, contexts: Contexts
+) -> tuple[list[int] | None, bool]:
+    """Return a shortest word on which the labels of two machines differ, and whether only words like those given count.
+
+    What a machine does with words that do not occur is no mistake: if the two differ on such words alone, there is no
+    separating word.
+    """
+    lifted = alphabet.lifted(machine)
+    word = lifted.separating_word(alphabet.lifted(target), skip_ignored=True)
+    narrowed = word is not None and not bool(contexts.follows.all())
+    if narrowed:
+        word = lifted.separating_word(alphabet.lifted(_on_words_like(target, contexts)), skip_ignored=True)
+    return None if word is None else list(alphabet.in_letters(word)), narrowed
+
+
+def _on_words_like(machine: MooreMachine, contexts: Contexts) -> MooreMachine:
+    """Return the machine without labels on words in which a letter stands where it stood in none."""
+    follows = contexts.follows.numpy()
+    after, dead = len(follows), machine.states * len(follows)
+    table = np.where(follows[None], machine.transitions[:, None] * after + np.arange(machine.letters), dead)
+    table = np.concatenate([table.reshape(dead, -1), np.full((1, machine.letters), dead)])
+    labels = np.append(np.repeat(machine.outputs, after), IGNORED)
+    return MooreMachine(table, labels, machine.start * after + after - 1)
 
 
 def extracted_or_refused(

@@ -111,6 +111,7 @@ class Portrait:
         target: The machine the head should be.
         separating_word: A shortest word on which the two differ; None where there is none, or nothing to compare.
         compared: Whether there are two labelled machines to compare.
+        words_like_given: Whether only words in which letters follow each other as in those given were compared.
         drift: How far states drift; None without a learned machine.
         leak: How much each letter leaks; None without a learned machine.
         summary: How near the machine is, in words.
@@ -128,6 +129,7 @@ class Portrait:
     drift: Drift | None
     leak: Leak | None
     summary: str = ""
+    words_like_given: bool = False
 
     def write(self, path: str | Path) -> Path:
         """Write as JSON, atomically."""
@@ -135,6 +137,8 @@ class Portrait:
         for machine in (plain["learned"], plain["target"]):
             if machine is not None and machine["sink"] is None:
                 del machine["sink"]
+        if not plain["words_like_given"]:
+            del plain["words_like_given"]
         return write_atomically(path, (json.dumps(plain, allow_nan=False) + "\n").encode())
 
 

@@ -79,7 +79,7 @@ def demo_figure(record: Record, path: str | Path) -> Path:
         axis.axhline(chance, color="0.6", lw=1, ls=":")
         axis.set_ylim(0, 1.05)
         axis.spines[["top", "right"]].set_visible(False)
-    by_position.text(len(positions) - 4, chance - 0.11, "chance", color="0.45", fontsize=9, ha="right", va="top")
+    curves.text(0.98 * max(steps), chance + 0.012, "chance", color="0.45", fontsize=9, ha="right", va="bottom")
     by_position.set(xlabel="position in the sequence", ylabel="accuracy", xlim=(0, len(positions)))
     by_position.set_title(f"mod-{record.settings['task']['modulus']} counting on unseen random sequences", fontsize=11)
     by_position.legend(loc="center right", frameon=False)

@@ -32,6 +32,7 @@ LOOKS = {
     "lstm": ("LSTM", "#8c6d46", "v"),
     "delta_rule": ("delta rule (fla)", "#d773b5", "."),
 }
+_FLOOR = "floor: the least time to move\neach operand and result once,\nor for the arithmetic, at\nthe machine's speed"
 # Other contenders take the next of these colours.
 SPARE = ("#4b4b9c", "#9c4b4b", "#4b9c7a")
 
@@ -207,7 +208,7 @@ def _draw_lengths(cells: Sequence[Cell], panel: SubFigure) -> None:
     times = [cell["case"]["time"] for cell in cells]
     hollow = False
     for axis, (act, words) in zip(axes, ACTS.items(), strict=True):
-        for name in sorted(names, key=lambda name: name == "auto"):  # ours on top
+        for name in names:
             points = [
                 (t, 1e6 * value, _outcome(cell, name, act).get("timed"))
                 for t, cell in zip(times, cells, strict=True)
@@ -218,8 +219,10 @@ def _draw_lengths(cells: Sequence[Cell], panel: SubFigure) -> None:
                 [t for t, *_ in points],
                 [value for _, value, _ in points],
                 marker=LOOKS[name][2] if name in LOOKS else ".",
-                ms=6 if ours else 4,
-                lw=3 if ours else 1.2,
+                ms=7 if ours else 4,
+                lw=6 if ours else 1.2,  # wide and below: the backend that was chosen runs along it
+                alpha=0.5 if ours else 1.0,
+                zorder=1 if ours else 2,
                 color=colours[name],
                 label=_label(name),
             )
@@ -228,7 +231,7 @@ def _draw_lengths(cells: Sequence[Cell], panel: SubFigure) -> None:
                 axis.plot(*zip(*eager, strict=True), ls="", marker="o", ms=6, mfc="white", mec=colours[name])
                 hollow = True
         floors = [1e6 * cell["floor"][act]["seconds"] for cell in cells]
-        axis.plot(times, floors, ls="--", color="0.35", lw=1.2, label="floor")
+        axis.plot(times, floors, ls="--", color="0.35", lw=1.2, label=_FLOOR)
         case = cells[0]["case"]
         axis.set(xscale="log", yscale="log", xlabel="length T")
         axis.set_title(f"{words}; B = 1, d = {case['dim']}, V = {case['symbols']}", fontsize=10)

@@ -211,7 +211,9 @@ def _learned(axes: Axes, portrait: Portrait) -> None:
         return
     verdict, word = "", portrait.separating_word
     if portrait.compared and word is None:
-        verdict = ",\nwith the target's labels on every word"
+        verdict = ",\nwith the target's labels on " + (
+            "words like those given" if portrait.words_like_given else "every word"
+        )
     elif word is not None:
         verdict = f";\nother than the target after {_word(word, portrait.letters)}"
     axes.set_title(f"the learned machine: {_count(portrait.learned.shown)}{verdict}")
