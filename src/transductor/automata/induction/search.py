@@ -87,6 +87,7 @@ class Search:
         self.max_states = max_states
         self.go_on = go_on
         self.words = loops.Words(sample.text, sample.offsets, sample.marks, sample.sizes, sample.tagged)
+        self._settled: set[tuple[int, ...]] = set()
 
     def measured(self, table: Table, start: int = 0) -> Candidate:
         """Return the candidate of a table; unvisited states go, and arcs that no word walks get the stated target."""
@@ -131,10 +132,18 @@ class Search:
         return credit
 
     def improved(self, candidate: Candidate) -> Candidate:
-        """Return a candidate that no move improves, or the best so far once ``go_on`` says no."""
+        """Return a candidate that no move improves, or the best so far once ``go_on`` says no.
+
+        Many starts end in one machine; that no move improves it is found out once.
+        """
         while self.go_on():
+            in_order = numbered(candidate)
+            if in_order in self._settled:
+                break
             better = self._joined(candidate) or self._redirected(candidate) or self._split(candidate)
             if better is None:
+                if self.go_on():
+                    self._settled.add(in_order)
                 break
             candidate = better
         return candidate
@@ -261,6 +270,21 @@ def changed_by_lot(candidate: Candidate, random: np.random.Generator, max_states
         )
         table = np.vstack([np.where(led, states, table), double]).astype(np.int32)
     return table, start
+
+
+def numbered(candidate: Candidate) -> tuple[int, ...]:
+    """Return the table row by row with states numbered as they are met from the start: equal for equal machines."""
+    rows = candidate.table.tolist()
+    number = {candidate.start: 0}
+    met = [candidate.start]
+    targets: list[int] = []
+    for state in met:
+        for target in rows[state]:
+            if target not in number:
+                number[target] = len(met)
+                met.append(target)
+            targets.append(number[target])
+    return tuple(targets)
 
 
 def completed(table: Table, usage: NDArray[np.int64]) -> Table:
