@@ -36,6 +36,12 @@ def _loops() -> ModuleType:
     return import_module("transductor.automata.induction.machine_loops")
 
 
+@cache
+def _walks() -> ModuleType:
+    """Return the compiled loop that lists walks, at its first use for the same reason."""
+    return import_module("transductor.automata.induction.word_walks")
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A machine, what the words do in it, and its description length.
@@ -82,11 +88,10 @@ class Search:
     """Local search on one sample."""
 
     def __init__(self, sample: Sample, *, max_states: int, go_on: Callable[[], bool] = lambda: True) -> None:
-        loops = _loops()
         self.sample = sample
         self.max_states = max_states
         self.go_on = go_on
-        self.words = loops.Words(sample.text, sample.offsets, sample.marks, sample.sizes, sample.tagged)
+        self.words = _walks().Words(sample.text, sample.offsets, sample.marks, sample.sizes, sample.tagged)
         self._settled: set[tuple[int, ...]] = set()
 
     def measured(self, table: Table, start: int = 0) -> Candidate:
@@ -164,7 +169,7 @@ class Search:
         """Return what the loops need to know about a candidate."""
         return _loops().Present(
             candidate.path,
-            _loops().first_walks(self.words, candidate.path, candidate.states, self.sample.letters),
+            _walks().first_walks(self.words, candidate.path, candidate.states, self.sample.letters),
             candidate.table,
             candidate.start,
             candidate.states,
