@@ -201,6 +201,9 @@ class RationalHead(nn.Module):
         states, final = result
         return self._shown(states, start, layout), final
 
+    if TYPE_CHECKING:
+        __call__ = forward  # what nn.Module calls: a user's type checker then knows what a head returns
+
     def _shown(self, states: Tensor, start: Tensor, layout: Layout) -> Tensor:
         """Return what leaves the head: the states ``(..., T, D)`` after each token, which began at ``start``."""
         return states
