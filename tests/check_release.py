@@ -65,7 +65,8 @@ def tried(python: str, wheel: Path) -> str:
             cwd=Path(folder),
         )
     number, torch = version.split()
-    return f"Python {number}, torch {torch}: installed, {len(COMMANDS)} commands passed, {time.perf_counter() - begin:.0f} s"
+    took = time.perf_counter() - begin
+    return f"Python {number}, torch {torch}: installed, {len(COMMANDS)} commands passed, {took:.0f} s"
 
 
 def main() -> None:
