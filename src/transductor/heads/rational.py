@@ -207,6 +207,9 @@ class RationalHead(nn.Module):
         )
         return states, final
 
+    if TYPE_CHECKING:
+        __call__ = forward  # what nn.Module calls: a user's type checker then knows what a head returns
+
     def _scan_backend(self, layout: Layout) -> str:
         """Return our backend; for ``auto``, the one that the family asks for where it can run."""
         # A compiled graph and a sharded scan know the backends for matrices of any structure alone.
