@@ -13,6 +13,7 @@ from transductor.transitions.capped import spectrally_capped
 from transductor.transitions.cascade import Cascade
 from transductor.transitions.cayley import CayleyTransitions
 from transductor.transitions.certificates import certify_laws
+from transductor.transitions.column_choice import ColumnChoiceTransitions
 from transductor.transitions.dense import DenseTransitions
 from transductor.transitions.diagonal import DiagonalTransitions
 from transductor.transitions.direct_sum import DirectSum
@@ -23,6 +24,7 @@ from transductor.transitions.householder import HouseholderTransitions
 from transductor.transitions.laws import Law
 from transductor.transitions.orthogonal import OrthogonalTransitions
 from transductor.transitions.permutation import PermutationTransitions
+from transductor.transitions.positive import PositiveTransitions
 from transductor.transitions.random import RandomTransitions
 from transductor.transitions.scaled_cayley import ScaledCayleyTransitions
 from transductor.transitions.shared_basis import SharedBasisTransitions
@@ -45,6 +47,7 @@ __all__ = [
     "Cascade",
     "CayleyTransitions",
     "ChartedFamily",
+    "ColumnChoiceTransitions",
     "DPLRTransitions",
     "DenseTransitions",
     "DiagonalTransitions",
@@ -56,6 +59,7 @@ __all__ = [
     "Law",
     "OrthogonalTransitions",
     "PermutationTransitions",
+    "PositiveTransitions",
     "RandomTransitions",
     "ScaledCayleyTransitions",
     "SharedBasisTransitions",
@@ -102,6 +106,8 @@ FAMILIES: Final[dict[str, type[TransitionFamily]]] = {
         HankelTransitions,
         BlockSparseTransitions,
         RandomTransitions,
+        ColumnChoiceTransitions,
+        PositiveTransitions,
     )
 }
 

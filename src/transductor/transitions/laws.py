@@ -133,6 +133,21 @@ class ColumnStochastic(_Closed):
 
 @final
 @dataclass(frozen=True)
+class Positive(Law):
+    """No entry is less than a share of the mean entry of its matrix; with share 0, none is negative."""
+
+    words = "entries at least {share:g} of their mean, and at least 0"
+    share: float
+
+    def deviation(self, matrices: Tensor) -> Tensor:
+        """Return by how much an entry is too small, relative to the mean."""
+        flat = matrices.flatten(1)
+        mean = flat.abs().mean(1)
+        return (self.share * mean - flat.amin(1)).clamp_min(0) / mean.clamp_min(torch.finfo(flat.dtype).tiny)
+
+
+@final
+@dataclass(frozen=True)
 class DoublyStochastic(_Closed):
     """Non-negative, rows and columns sum to 1."""
 
@@ -155,6 +170,29 @@ class Permutation(_Closed):
         """Return the distance of entries from {0, 1} or of sums from 1."""
         entries = _largest(torch.minimum(matrices.abs(), (matrices - 1).abs()))
         return torch.maximum(entries, DoublyStochastic().deviation(matrices))
+
+
+@final
+@dataclass(frozen=True)
+class OneEntryPerColumn(Law):
+    """At most one entry of each column is not 0, and no entry is larger than a cap: ‖M‖₁ is at most the cap."""
+
+    words = "one entry per column, at most {cap:g} in size"
+    cap: float
+
+    def deviation(self, matrices: Tensor) -> Tensor:
+        """Return the second largest size in a column, or the excess of the largest over the cap."""
+        sizes = matrices.abs().sort(-2, descending=True).values
+        excess = _largest((sizes[:, 0] - self.cap).clamp_min(0))
+        return torch.maximum(excess, _largest(sizes[:, 1:2])) / max(1.0, self.cap)
+
+    def of_direct_sum(self, others: Sequence[Law]) -> Law | None:
+        """Take the largest cap."""
+        return OneEntryPerColumn(max(law.cap for law in (self, *others) if isinstance(law, OneEntryPerColumn)))
+
+    def of_tensor_product(self, others: Sequence[Law]) -> Law | None:
+        """Multiply the caps."""
+        return OneEntryPerColumn(math.prod(law.cap for law in (self, *others) if isinstance(law, OneEntryPerColumn)))
 
 
 @final
