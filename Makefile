@@ -5,12 +5,13 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 READY_DOCS := $(VENV)/.ready-docs
 
-.PHONY: help demo test test-slow lint docs docs-links bench proofs clean
+.PHONY: help demo test test-slow lint docs docs-links bench proofs release clean
 help:
 	@echo "make demo   train a Rational Transductor and a Transformer on mod-5 counting, compare them"
 	@echo "make test   run the tests            make lint   ruff, mypy --strict, import rules"
 	@echo "make bench  time the scan            make test-slow   the studies marked slow"
 	@echo "make docs   build the documentation site in build/site, links checked, tutorials run"
+	@echo "make release   the source distribution and the wheel, tried in empty environments (PYTHONS=...)"
 	@echo "make proofs install Rocq and Flocq where they are missing, build the machine-checked proofs"
 
 $(READY): pyproject.toml constraints.txt
@@ -54,6 +55,11 @@ docs-links: $(READY_DOCS)
 
 bench: $(READY)
 	$(BIN)/transductor bench scan
+
+# Publishes nothing: what it made lies in dist/.
+release: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[release]'
+	$(BIN)/python tests/check_release.py $(PYTHONS)
 
 # Needs no Python. The build takes half a minute, and fails if a proof is open or rests on more than the reals' axioms.
 proofs:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 import pytest
 
+from tests.records import records_folder
 from transductor.automata import series_of_labels, write
 from transductor.certification import check_certificate
 from transductor.certification.checker import check
@@ -16,7 +16,7 @@ from transductor.results import read_record
 from transductor.studies import STUDIES
 from transductor.studies.reproduction import pending
 
-RESULTS = Path(__file__).parents[1] / "results"
+RESULTS = records_folder()
 # The models that they are about are in results/hardened.
 PROOFS = sorted(RESULTS.glob("certificates/*/*/seed*.json.gz"))
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
+from tests.records import records_folder
 from transductor.certification.bounds.attended_models import attention_agreement
 from transductor.model import RotaryPositions, SlidingWindow, load
 from transductor.tasks import task_named
 
-FOLDER = Path(__file__).parents[2] / "benchmarks" / "results" / "certified_attention"
+FOLDER = records_folder("benchmarks/results") / "certified_attention"
 TASKS = {"mod5": "counting:5", "parity": "parity"}
 NAMES = [f"{task}_{kind}_{seed}" for kind in ("full", "window") for task in TASKS for seed in range(5)]
 

@@ -11,7 +11,7 @@ from transductor.compilation import CannotCompile, compile_head
 from transductor.compilation.realisation import realised
 from transductor.transitions import FAMILIES, certify_laws
 
-ANYTHING = "dense stochastic shared_basis dplr block_sparse "
+ANYTHING = "dense stochastic column_choice shared_basis dplr block_sparse "
 PERMUTES = ANYTHING + "permutation orthogonal signed_cayley "
 HOLDS = {
     ("parity", "regular"): PERMUTES + "toeplitz hankel",
@@ -25,13 +25,13 @@ HOLDS = {
     (
         "parity",
         "smallest",
-    ): "dense shared_basis dplr block_sparse toeplitz hankel orthogonal signed_cayley signed_diagonal",
+    ): "dense column_choice shared_basis dplr block_sparse toeplitz hankel orthogonal signed_cayley signed_diagonal",
     ("counter:3", "smallest"): "dense shared_basis dplr block_sparse toeplitz orthogonal signed_cayley cayley "
     "squared_cayley exponential householder",
     ("counter:4", "smallest"): "dense shared_basis dplr block_sparse toeplitz orthogonal signed_cayley cayley "
-    "squared_cayley exponential householder",
+    "column_choice squared_cayley exponential householder",
 }
-EXACT = {"dense", "stochastic", "shared_basis", "dplr", "block_sparse", "permutation", "toeplitz", "hankel"}
+EXACT = {*ANYTHING.split(), "permutation", "toeplitz", "hankel"}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -159,8 +159,16 @@ def test_a_trained_transductor_becomes_exact(counter):
     for length in (500, 10_000):
         ones = torch.ones(1, length, dtype=torch.long)
         assert torch.equal(hard.model(ones).argmax(-1), task.truth(ones))
-    assert not torch.equal(counter(ones[:, :2000]).argmax(-1), task.truth(ones[:, :2000]))
-    assert is_one_hot(hard.model.rational_head(torch.ones(1, MILLION, dtype=torch.long)))
+    ones = torch.ones(1, MILLION, dtype=torch.long)
+    assert is_one_hot(hard.model.rational_head(ones))
+    # The trained head turns by nearly a fifth, so its states drift until they are those of another count; when its
+    # labels begin to be wrong depends on the rounding of the machine that trained it.
+    with torch.no_grad():
+        states = counter.rational_head(ones)[0]
+    first = states[:5]
+    same = torch.cdist(states[4::5], first)
+    assert (same.argmin(-1) == 4)[:10].all()
+    assert not (same.argmin(-1) == 4).all()
     learned = labelled(counter, hard.extraction)
     assert learned.fit == 1.0
     assert learned.machine.separating_word(task.automaton()) is None

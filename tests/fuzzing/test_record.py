@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.fuzzing.running import KINDS, table_rows
+from tests.records import records_folder
 from transductor.results import read_record
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_gives_the_numbers_of_the_record():
-    record = read_record(ROOT / "benchmarks" / "results" / "fuzz_readers.json")
+    record = read_record(records_folder("benchmarks/results") / "fuzz_readers.json")
     page = (ROOT / "docs" / "files.md").read_text()
     assert "\n".join(table_rows(record)) in page
     counts = [row[kind] for row in record.measurements["table"] for kind in KINDS]

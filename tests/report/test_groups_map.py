@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 
 import pytest
 
+from tests.records import records_folder
 from transductor.report.groups_map import (
     accuracy_rows,
     faster_outcome,
@@ -18,7 +18,7 @@ from transductor.report.groups_map import (
 )
 from transductor.results import read_record
 
-KEPT = read_record(Path(__file__).parents[2] / "benchmarks" / "results" / "groups_map.json")
+KEPT = read_record(records_folder("benchmarks/results") / "groups_map.json")
 SETTINGS = {"seeds": 2, "lengths": [40, 160, 640]}
 
 

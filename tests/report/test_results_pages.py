@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.records import records_folder
 from transductor.report.study_claims import CLAIMS, NOT_SPECIFIED
 from transductor.report.study_records import at, worst_kind
 
@@ -20,7 +21,8 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "docs" / "make_results.py"
 README, PAGE = (ROOT / "README.md").read_text(), (ROOT / "docs" / "results.md").read_text()
 PAPER = (ROOT / "docs" / "paper.md").read_text()
-STATEMENTS = json.loads((ROOT / "results" / "theory.json").read_text())["measurements"]["statements"]
+RECORDS = records_folder()
+STATEMENTS = json.loads((RECORDS / "theory.json").read_text())["measurements"]["statements"]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +72,7 @@ def accuracies(study, arm, length):
     """The mean over the seeds on random inputs, and on each seed's worst adversarial kind, from the files."""
     random, worst = [], []
     for seed in range(5):
-        record = json.loads((ROOT / "results" / study / arm / f"seed{seed}.json").read_text())
+        record = json.loads((RECORDS / study / arm / f"seed{seed}.json").read_text())
         entries = [entry for entry in record["measurements"]["learned"] if entry["length"] == length]
         random.append(next(entry["positions"] for entry in entries if entry["input"] == "random"))
         kinds = [entry for entry in entries if entry["input"] != "random" and not entry["input"].startswith("p = ")]
@@ -104,7 +106,7 @@ def test_the_front_table_shows_random_and_worst_inputs(first, study, arm, length
 
 def test_the_best_peer_is_the_best_of_the_arms_that_were_run(maker):
     records = maker.Records()
-    arms = [path.name for path in (ROOT / "results" / "regular_gap").iterdir() if path.name.startswith("transformer")]
+    arms = [path.name for path in (RECORDS / "regular_gap").iterdir() if path.name.startswith("transformer")]
     means = [accuracies("regular_gap", arm, 500)[0] for arm in arms]
     shown = maker.best_peer(records, "regular_gap", at(500))
     assert float(shown.split("%")[0]) / 100 == pytest.approx(max(means), abs=6e-4)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.records import records_folder
 from transductor.report.theory_figures import statement_figure, statement_figure_name, study_figure_of_theory
 from transductor.results import read_record
 
@@ -21,6 +22,7 @@ try:
 finally:
     sys.path.remove(str(SCRIPT.parent))
 
+records_folder()
 ENTRIES = page.entries(read_record(make_theory.RECORD).measurements)
 PAGE = make_theory.PAGE.read_text()
 RANKS = {"gated": {"2,2": 4, "2,3": 6}, "additive": {"2,2": 4, "2,3": 5}}

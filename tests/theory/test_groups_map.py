@@ -5,18 +5,18 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from tests.records import records_folder
 from transductor.results import read_record
 from transductor.theory.finite_monoids import finite_monoid
 from transductor.theory.groups_map import REASONS, Obstacle, answer, least_rank, table_of_answers
 from transductor.theory.monoid_witnesses import FAMILIES, compiled, moving_points, witness_of
 
-RECORD = read_record(Path(__file__).parents[2] / "benchmarks" / "results" / "groups_map.json").measurements
+RECORD = read_record(records_folder("benchmarks/results") / "groups_map.json").measurements
 LARGE = ("A5", "S5")
 NEVER = None
 # By monoid, in the order of FAMILIES; the dimensions are those of textbooks: smallest faithful real representations,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from pathlib import Path
 
 import pytest
 
+from tests.records import records_folder
 from transductor.results import read_record
 from transductor.theory import STATEMENTS, theory_record
 
-RECORD = read_record(Path(__file__).parents[2] / "results" / "theory.json").measurements["statements"]
+RECORD = read_record(records_folder() / "theory.json").measurements["statements"]
 
 
 def test_every_statement_is_recorded_and_confirmed():

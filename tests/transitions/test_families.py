@@ -222,13 +222,14 @@ class TestParameterCounts:
         ("name", "count"),
         [("dense", 64), ("cayley", 28), ("orthogonal", 28), ("squared_cayley", 28), ("exponential", 28),
          ("signed_cayley", 28), ("scaled_cayley", 29), ("diagonal", 8), ("dplr", 24), ("householder", 32),
-         ("stochastic", 64), ("toeplitz", 15), ("hankel", 15), ("butterfly", 48),
+         ("stochastic", 64), ("column_choice", 72), ("toeplitz", 15), ("hankel", 15), ("butterfly", 48),
          ("affine", 56), ("random", 0), ("permutation", 0)],
     )  # fmt: skip
     def test_per_token(self, name, count):
         assert FAMILIES[name](state_dim=8, vocab_size=10).parameter_count() == 10 * count
 
     def test_step_costs(self):
+        assert FAMILIES["column_choice"](state_dim=32, vocab_size=1).step_cost() == 32
         assert FAMILIES["diagonal"](state_dim=32, vocab_size=1).step_cost() == 32
         assert DPLRTransitions(state_dim=32, vocab_size=1, rank=2).step_cost() == 32 * 5
         assert DenseTransitions(state_dim=32, vocab_size=1).step_cost() == 32 * 32

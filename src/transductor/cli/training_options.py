@@ -31,7 +31,7 @@ POSITIONS: Final = ("none", "learned", "sinusoidal", "rotary", "relative")
 FAMILIES: Final = (
     "dense", "affine", "diagonal", "signed_diagonal", "permutation", "sinkhorn", "dplr", "orthogonal", "cayley",
     "scaled_cayley", "squared_cayley", "exponential", "signed_cayley", "householder", "stochastic", "shared_basis",
-    "butterfly", "toeplitz", "hankel", "block_sparse", "random",
+    "butterfly", "toeplitz", "hankel", "block_sparse", "random", "column_choice",
 )
 # Settings of training whose options have the same names.
 _SETTINGS: Final = (

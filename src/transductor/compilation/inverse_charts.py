@@ -220,6 +220,17 @@ def _diagonal(target: Realisation, trainable: bool) -> TransitionFamily:
     return _charted("diagonal", target, np.log(values / (cap - values)), spectral_cap=cap)
 
 
+def _column_choice(target: Realisation, trainable: bool) -> TransitionFamily:
+    several = ((target.matrices != 0).sum(1) > 1).any(1)
+    if letter := _first_letter(target, several):
+        raise CannotCompile(f"column_choice has one entry per column, and {letter} has more", _plainest(target))
+    cap = max(1.0, float(np.abs(target.matrices).max()))
+    sharp = math.log((1 - LEAK) / LEAK * max(1, target.dim - 1))
+    choices = sharp * (target.matrices != 0).reshape(target.letters, -1)
+    angles = np.arccos(target.matrices.sum(1) / cap)
+    return _charted("column_choice", target, np.column_stack((choices, angles)), gain_cap=cap)
+
+
 def _check_orthogonal(name: str, target: Realisation) -> None:
     gram = target.matrices.transpose(0, 2, 1) @ target.matrices
     if letter := _first_letter(target, np.abs(gram - np.eye(target.dim)).max((1, 2)) > 1e-12):
@@ -303,6 +314,7 @@ COMPILABLE: Final[dict[str, _Builder]] = {
     "dplr": _dplr,
     "permutation": _permutation,
     "stochastic": _stochastic,
+    "column_choice": _column_choice,
     "diagonal": _diagonal,
     "signed_diagonal": _signed_diagonal,
     "orthogonal": partial(_signed, "orthogonal", squared_cayley_preimage, _sign_of_determinant),

@@ -20,7 +20,7 @@ from transductor.checks import (
     working_dtype,
 )
 from transductor.configuration import configuration
-from transductor.recurrence import BACKENDS, Layout, Shards, check_mask, scan, sequence_parallel_scan
+from transductor.recurrence import BACKEND_NAMES, Layout, Shards, check_mask, scan, sequence_parallel_scan
 from transductor.transitions import FamilySpec, Stepper, TransitionFamily, only_moves
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class RationalHead(nn.Module):
         super().__init__()
         if not isinstance(transitions, TransitionFamily):
             raise TypeError(f"transitions must be a transition family; got {type(transitions).__name__}")
-        one_of("backend", backend, ["auto", *BACKENDS])
+        one_of("backend", backend, BACKEND_NAMES)
         self.transitions = transitions
         self.backend = backend
         self.raw_initial_state = nn.Parameter(torch.randn(transitions.state_dim))
@@ -193,13 +193,23 @@ class RationalHead(nn.Module):
             bias=bias,
             initial_state=start,
             layout=layout,
-            backend=self.backend,
+            backend=self._scan_backend(layout),
             return_final=return_final,
         )
         if not return_final:
             return self._shown(result, start, layout)
         states, final = result
         return self._shown(states, start, layout), final
+
+    if TYPE_CHECKING:
+        __call__ = forward  # what nn.Module calls: a user's type checker then knows what a head returns
+
+    def _scan_backend(self, layout: Layout) -> str:
+        """Return our backend; for ``auto``, the one that the family asks for where it can run."""
+        # A compiled graph and a sharded scan know the backends for matrices of any structure alone.
+        if self.backend != "auto" or layout.shards is not None or torch.compiler.is_compiling():
+            return self.backend
+        return self.transitions.scan_backend()
 
     def _shown(self, states: Tensor, start: Tensor, layout: Layout) -> Tensor:
         """Return what leaves the head: the states ``(..., T, D)`` after each token, which began at ``start``."""
@@ -250,7 +260,7 @@ class RationalHead(nn.Module):
                 bias=bias,
                 initial_state=stream.state,
                 layout=layout,
-                backend=self.backend,
+                backend=self._scan_backend(layout),
                 return_final=True,
             )
         if stream.table is not None:

@@ -72,6 +72,9 @@ class SequenceModel(nn.Module, ABC, Generic[StateT]):
             *self.checked_call(tokens, mask=mask, lengths=lengths, cu_seqlens=cu_seqlens, time_group=time_group)
         )
 
+    if TYPE_CHECKING:
+        __call__ = forward  # what nn.Module calls: a user's type checker then knows what a model returns
+
     def checked_call(
         self,
         tokens: Tensor,

@@ -1,6 +1,6 @@
 """The scan: all states of a linear recurrence, by several backends, for padded, packed and sharded batches."""
 
-from transductor.recurrence.backends import BACKENDS, Backend
+from transductor.recurrence.backends import BACKEND_NAMES, BACKENDS, Backend
 from transductor.recurrence.layout import Layout, check_mask, check_offsets, mask_from_lengths
 from transductor.recurrence.norms import NORMS, Normalised
 from transductor.recurrence.problem import Problem
@@ -13,6 +13,7 @@ Stretches = Shards  # the former name, which callers may still import
 
 __all__ = [
     "BACKENDS",
+    "BACKEND_NAMES",
     "NORMS",
     "SEMIRINGS",
     "Backend",

@@ -14,6 +14,7 @@ from transductor.checks import nested_forward_mode, transformed
 from transductor.kernels.cpu import scan as cpu
 from transductor.kernels.gpu.cuts import LARGEST_STATE, TRITON_FOUND
 from transductor.recurrence.chunked import chunked, chunked_states
+from transductor.recurrence.columns import one_per_column
 from transductor.recurrence.cost_model import kogge_stone_microseconds, plan_chunks
 from transductor.recurrence.derivatives import States, differentiable_scan
 from transductor.recurrence.kogge_stone import kogge_stone
@@ -48,7 +49,7 @@ class Backend:
 
 def solved(problem: Problem, backend: str) -> Tensor:
     """Compute all states ``(B, T, D)`` of a checked scan by the backend of that name."""
-    chosen = _quickest(problem) if backend == "auto" else BACKENDS[backend]
+    chosen = _quickest(problem) if backend == "auto" else BACKENDS.get(backend) or STRUCTURED[backend]
     if backend != "auto" and (error := chosen.refusal(problem)) is not None:
         raise error
     if not chosen.widens and problem.matrices.dtype != problem.initial.dtype:
@@ -133,6 +134,14 @@ def _triton_refusal(problem: Problem) -> Exception | None:
     return None
 
 
+def _columns_refusal(problem: Problem) -> Exception | None:
+    if problem.ring != "real":
+        return _wrong_ring("columns", problem)
+    if not one_per_column(problem.matrices):
+        return ValueError("backend='columns' takes matrices with at most one entry in a column: use 'auto'")
+    return None
+
+
 # By name.  `auto` takes the last one that suits a problem.
 BACKENDS: Final[dict[str, Backend]] = {
     backend.name: backend
@@ -159,3 +168,14 @@ BACKENDS: Final[dict[str, Backend]] = {
         ),
     )
 }
+
+# By name: those for matrices of one structure, which refuse all others; they run where a caller asks for them.
+STRUCTURED: Final[dict[str, Backend]] = {
+    "columns": Backend(
+        "columns",
+        lambda problem: kernel_scan(problem, "columns"),
+        refusal=_columns_refusal,
+        plain=chunked_states,
+    )
+}
+BACKEND_NAMES: Final = ("auto", *BACKENDS, *STRUCTURED)

@@ -1,7 +1,8 @@
 """The real scan as one registered torch operation: differentiable, and opaque to compilers.
 
 ``torch.compile`` sees a single node with known shapes, whatever the length.  ``engine`` chooses the kernels behind it:
-"triton" (GPU, or Triton's interpreter), "numba" (CPU) or "chunked" (plain torch, everywhere).
+"triton" (GPU, or Triton's interpreter), "numba" (CPU), "chunked" (plain torch, everywhere) or "columns" (for
+matrices with at most one entry in a column).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from transductor.checks import readable
 from transductor.kernels.cpu import scan as cpu
 from transductor.kernels.gpu.cuts import product_shapes
 from transductor.recurrence import chunked as torch_chunks
+from transductor.recurrence import columns
 from transductor.recurrence.derivatives import States, differentiable_gradients
 from transductor.recurrence.overflow import all_finite
 from transductor.recurrence.problem import Problem, documents, folded
@@ -35,6 +37,7 @@ def kernel_scan(problem: Problem, engine: str) -> Tensor:
 
 def kernel_states(engine: str) -> States:
     """Return the function that computes states by the kernels of ``engine``, as plain numbers."""
+    # Derivatives scan transposed matrices, too, whose columns hold anything: "columns" leaves them to the chunked scan.
     return {"triton": _triton_states, "numba": cpu.forward}.get(engine, torch_chunks.chunked_states)
 
 
@@ -63,9 +66,8 @@ def _scan(
         starts = _starts(offsets, matrices, tokens)
         return cast("tuple[Tensor, Tensor, Tensor]", _gpu().forward(matrices, tokens, bias, initial, mask, starts))
     nothing = initial.new_empty(0)
-    if engine == "numba":
-        return cpu.forward(matrices, tokens, bias, initial), nothing, nothing.clone()
-    return torch_chunks.chunked_states(matrices, tokens, bias, initial), nothing, nothing.clone()
+    states_of = columns.forward if engine == "columns" else kernel_states(engine)
+    return states_of(matrices, tokens, bias, initial), nothing, nothing.clone()
 
 
 @_scan.register_fake
@@ -108,8 +110,8 @@ def _scan_backward(
             matrices, tokens, initial, mask, starts, states, chunk_products, group_products, grad,
             wants_matrices=wants_matrices, wants_bias=wants_bias,
         )  # fmt: skip
-    elif engine == "numba":
-        to_matrices, to_bias, to_initial = cpu.backward(
+    elif engine in ("numba", "columns"):
+        to_matrices, to_bias, to_initial = (cpu if engine == "numba" else columns).backward(
             matrices, tokens, initial, states, grad, wants_matrices=wants_matrices
         )
     else:

@@ -12,7 +12,7 @@ from torch import Tensor
 from transductor.checks import differentiated, one_of
 from transductor.kernels.precise import full_precision
 from transductor.recurrence.arguments import Arguments
-from transductor.recurrence.backends import BACKENDS, solved
+from transductor.recurrence.backends import BACKEND_NAMES, BACKENDS, solved
 from transductor.recurrence.layout import Layout
 from transductor.recurrence.normalised import checked_logs, continued, final_of
 from transductor.recurrence.normalised_operator import solved_normalised
@@ -117,7 +117,8 @@ def scan(
         normalise: ``"l1"``, ``"l2"`` or ``"max"``: divide every state by that norm, over the real numbers without bias.
             Non-negative matrices and ``"l1"`` are the forward algorithm: beliefs, and the log-likelihood.
         backend: ``"auto"``, or ``"reference"``, ``"kogge_stone"``, ``"chunked"`` (plain torch, any device), ``"numba"``
-            (compiled loops on a CPU), ``"triton"`` (kernels on a GPU; D ≤ 64).
+            (compiled loops on a CPU), ``"triton"`` (kernels on a GPU; D ≤ 64), ``"columns"`` (plain torch, for matrices
+            with at most one entry in a column: products of chunks in O(D)).
         return_final: Also return the state after the last real step of each row (of each document).
 
     Returns:
@@ -139,7 +140,8 @@ def scan(
             semiring=semiring, norm=normalise, backend=backend, return_final=return_final,
         )  # fmt: skip
     # Inside a compiled graph `auto` chooses only among traceable backends; their operation has no tangent.
-    traceable = semiring == "real" and (backend not in BACKENDS or BACKENDS[backend].traceable) and not differentiated()
+    traces = backend == "auto" or (backend in BACKENDS and BACKENDS[backend].traceable)
+    traceable = semiring == "real" and traces and not differentiated()
     # A compiler that gives up on a transformed function still looks into the functions that it calls.
     compiler = torch.compiler.is_compiling() or "torch._dynamo" in sys.modules
     run = _hidden_from_compilers() if compiler and not traceable else _run
@@ -197,7 +199,7 @@ _HIDDEN: list[Callable[..., tuple[Tensor, Tensor | None]]] = []
 
 def _run(values: tuple[Any, ...], semiring: str, backend: str, return_final: bool) -> tuple[Tensor, Tensor | None]:
     one_of("semiring", semiring, SEMIRINGS)
-    one_of("backend", backend, ["auto", *BACKENDS])
+    one_of("backend", backend, BACKEND_NAMES)
     arguments = Arguments(*values)
     arguments.check_types()
     with full_precision(arguments.transitions.device):

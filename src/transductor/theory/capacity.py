@@ -53,7 +53,7 @@ def _shatters_one_letter(width: int) -> int:
             scale = float(model.backbone.final_norm(model.backbone.embedding.weight)[0, 0])
             model.backbone.readout.weight[0, 0] = (signs[0] - signs[1]) / 2 / scale
             model.backbone.readout.bias[0] = (signs[0] + signs[1]) / 2
-            taken += (model(torch.tensor([[0], [1]]))[:, 0, 0].sign() == torch.tensor(signs)).all().item()
+            taken += bool((model(torch.tensor([[0], [1]]))[:, 0, 0].sign() == torch.tensor(signs)).all())
     return taken
 
 

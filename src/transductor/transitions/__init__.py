@@ -13,6 +13,7 @@ from transductor.transitions.capped import spectrally_capped
 from transductor.transitions.cascade import Cascade
 from transductor.transitions.cayley import CayleyTransitions
 from transductor.transitions.certificates import certify_laws
+from transductor.transitions.column_choice import ColumnChoiceTransitions
 from transductor.transitions.dense import DenseTransitions
 from transductor.transitions.diagonal import DiagonalTransitions
 from transductor.transitions.direct_sum import DirectSum
@@ -45,6 +46,7 @@ __all__ = [
     "Cascade",
     "CayleyTransitions",
     "ChartedFamily",
+    "ColumnChoiceTransitions",
     "DPLRTransitions",
     "DenseTransitions",
     "DiagonalTransitions",
@@ -102,6 +104,7 @@ FAMILIES: Final[dict[str, type[TransitionFamily]]] = {
         HankelTransitions,
         BlockSparseTransitions,
         RandomTransitions,
+        ColumnChoiceTransitions,
     )
 }
 

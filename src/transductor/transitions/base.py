@@ -149,6 +149,10 @@ class TransitionFamily(nn.Module, ABC):
             return Stepper(lambda state, features: matvec(self.matrices(features), state))
         return Stepper.by_matrices(self.table())
 
+    def scan_backend(self) -> str:
+        """Return the backend of the scan that ``auto`` should stand for over these matrices."""
+        return "auto"
+
     def step_cost(self) -> int:
         """Count the multiply–adds of one step for one row, without those that compute its factors from features."""
         return self.state_dim**2

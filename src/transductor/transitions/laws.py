@@ -159,6 +159,29 @@ class Permutation(_Closed):
 
 @final
 @dataclass(frozen=True)
+class OneEntryPerColumn(Law):
+    """At most one entry of each column is not 0, and no entry is larger than a cap: ‖M‖₁ is at most the cap."""
+
+    words = "one entry per column, at most {cap:g} in size"
+    cap: float
+
+    def deviation(self, matrices: Tensor) -> Tensor:
+        """Return the second largest size in a column, or the excess of the largest over the cap."""
+        sizes = matrices.abs().sort(-2, descending=True).values
+        excess = _largest((sizes[:, 0] - self.cap).clamp_min(0))
+        return torch.maximum(excess, _largest(sizes[:, 1:2])) / max(1.0, self.cap)
+
+    def of_direct_sum(self, others: Sequence[Law]) -> Law | None:
+        """Take the largest cap."""
+        return OneEntryPerColumn(max(law.cap for law in (self, *others) if isinstance(law, OneEntryPerColumn)))
+
+    def of_tensor_product(self, others: Sequence[Law]) -> Law | None:
+        """Multiply the caps."""
+        return OneEntryPerColumn(math.prod(law.cap for law in (self, *others) if isinstance(law, OneEntryPerColumn)))
+
+
+@final
+@dataclass(frozen=True)
 class Support(Law):
     """Entries outside a pattern are zero; the pattern is the rows of ``allowed``."""
 
