@@ -60,7 +60,7 @@ GUIDES: Final = (
         "Build a model of my own",
         "A family of matrices makes a head, a head and a backbone make a model. Every choice is an object; every "
         "family states its laws and is tested on them.",
-        ("docs/families", "docs/transitions", "docs/heads", "docs/models", "docs/export"),
+        ("docs/families", "docs/transitions", "docs/heads", "docs/filter", "docs/models", "docs/export"),
     ),
     Guide(
         "decoder",

@@ -48,7 +48,7 @@ def reachable(name, lengths):
 
 
 class TestPrograms:
-    @pytest.mark.parametrize("name", some("readout", "linear-rnn", "transformer-learned-full", "mixed-stack"))
+    @pytest.mark.parametrize("name", some("readout", "filter", "linear-rnn", "transformer-learned-full", "mixed-stack"))
     def test_saved_and_loaded_it_equals_the_model_bit_for_bit(self, name):
         model = MODELS[name]().eval()
         file = io.BytesIO()
@@ -144,6 +144,7 @@ class TestOnnx:
             "transductor-relative-window",
             "transformer-learned-full",
             "readout-lookback",
+            "filter",
             "nonlinear-stack",
             "linear-rnn",
         ),
@@ -205,13 +206,14 @@ class TestOnnx:
             (MODELS["readout"], ("tokens", "state")),
             (MODELS["readout-lookback"], ("tokens", "state")),
             (tokens_head, ("tokens", "state")),
+            (MODELS["filter"], ("tokens", "state")),
             (
                 lambda: RationalTransductor(tokens_head(), backbone("sinusoidal", "no_attention")),
                 ("tokens", "state", "seen"),
             ),
             (lambda: Transformer(backbone("learned", "no_attention")), ("tokens", "seen")),
         ],
-        ids=["readout", "lookback", "head", "transductor", "transformer"],
+        ids=["readout", "lookback", "head", "filter", "transductor", "transformer"],
     )
     def test_step_by_step_it_equals_the_parallel_pass(self, make, inputs, tmp_path, opened):
         import onnx

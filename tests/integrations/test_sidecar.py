@@ -40,12 +40,12 @@ from tests.integrations.tiny_hosts import (
 from transductor import RationalHead, UniversalHead
 from transductor.automata import regex
 from transductor.compilation import compile_head
-from transductor.heads import LookbackHead
+from transductor.heads import FilterHead, LookbackHead
 from transductor.injection import DeepInjection
 from transductor.integrations.huggingface.host_models import HOSTS, UnsupportedHost
 from transductor.integrations.huggingface.sidecar import MODULE_NAME, attach, detach, head_for, sidecar_of
 from transductor.integrations.huggingface.sidecar_storage import load_sidecar, save_sidecar
-from transductor.transitions import CayleyTransitions, DenseTransitions
+from transductor.transitions import CayleyTransitions, DenseTransitions, PositiveTransitions
 
 
 def parity_head():
@@ -261,8 +261,9 @@ def test_some_layers():
     [
         lambda: LookbackHead(CayleyTransitions(state_dim=4, vocab_size=VOCABULARY, init_scale=1.0)),
         lambda: UniversalHead(vocab_size=VOCABULARY, orthogonal_dim=4, stochastic_dim=3),
+        lambda: FilterHead(PositiveTransitions(state_dim=4, vocab_size=VOCABULARY)),
     ],
-    ids=["lookback", "universal"],
+    ids=["lookback", "universal", "filter"],
 )
 def test_other_heads(build):
     model, tokens = tiny_host("qwen2"), some_tokens(2, 11)

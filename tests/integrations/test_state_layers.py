@@ -17,9 +17,10 @@ from tests.comparison import assert_same
 from tests.integrations.native_models import tiny_native
 from tests.integrations.tiny_hosts import logits, some_tokens, tiny_host, with_head, with_sidecar
 from transductor import RationalHead
+from transductor.heads import FilterHead
 from transductor.integrations.huggingface.sidecar import detach, sidecar_of
 from transductor.integrations.huggingface.state_layers import StateLayer, StaticStateLayer
-from transductor.transitions import CayleyTransitions, DenseTransitions, PermutationTransitions
+from transductor.transitions import CayleyTransitions, DenseTransitions, PermutationTransitions, PositiveTransitions
 
 DIM = 3
 
@@ -91,6 +92,7 @@ HEADS = {
     "its own parameters": lambda: RationalHead(DenseTransitions(state_dim=DIM, vocab_size=64)),
     "no parameters": lambda: RationalHead(PermutationTransitions(permutations=[(1, 2, 0), (1, 0, 2)] * 32)),
     "features": lambda: RationalHead(CayleyTransitions(state_dim=DIM, feature_dim=32)),
+    "a filter": lambda: FilterHead(PositiveTransitions(state_dim=DIM, vocab_size=64)),
 }
 
 

@@ -11,10 +11,11 @@ import torch
 from tests.comparison import assert_same
 from tests.properties import given, st
 from transductor.configuration import from_json, to_json
-from transductor.heads import LookbackHead, RationalHead, UniversalHead
+from transductor.heads import FilterHead, LookbackHead, RationalHead, UniversalHead
 from transductor.model import (
     LSTM,
     BackboneConfig,
+    FilterReadout,
     FullAttention,
     LearnedPositions,
     LinearRNN,
@@ -33,7 +34,7 @@ from transductor.model import (
     load,
     save,
 )
-from transductor.transitions import OrthogonalTransitions, StochasticTransitions
+from transductor.transitions import OrthogonalTransitions, PositiveTransitions, StochasticTransitions
 
 V, OUT, WIDTH = 5, 7, 16
 POSITIONS = {
@@ -67,6 +68,10 @@ def tokens_head():
     return RationalHead(OrthogonalTransitions(vocab_size=V, state_dim=4))
 
 
+def tokens_filter():
+    return FilterHead(PositiveTransitions(vocab_size=V, state_dim=4))
+
+
 def features_head():
     return RationalHead(StochasticTransitions(feature_dim=WIDTH, state_dim=3))
 
@@ -86,6 +91,11 @@ MODELS = {
     ),
     "readout": lambda: RationalReadout(tokens_head(), OUT),
     "readout-lookback": lambda: RationalReadout(LookbackHead(StochasticTransitions(vocab_size=V, state_dim=3)), OUT),
+    "filter": lambda: FilterReadout(tokens_filter(), OUT),
+    "transductor-filter": lambda: RationalTransductor(tokens_filter(), backbone()),
+    "stack-of-filters": lambda: StackedTransductor(
+        [tokens_filter(), FilterHead(PositiveTransitions(feature_dim=WIDTH, state_dim=3))], backbone()
+    ),
     "linear-stack": lambda: LinearStack([tokens_head(), tokens_head()], OUT, width=6),
     "linear-stack-undriven": lambda: LinearStack([tokens_head(), tokens_head(), tokens_head()], OUT),
     "stack-driven-by-tokens": lambda: StackedTransductor([tokens_head(), tokens_head()], backbone()),

@@ -222,7 +222,8 @@ class TestParameterCounts:
         ("name", "count"),
         [("dense", 64), ("cayley", 28), ("orthogonal", 28), ("squared_cayley", 28), ("exponential", 28),
          ("signed_cayley", 28), ("scaled_cayley", 29), ("diagonal", 8), ("dplr", 24), ("householder", 32),
-         ("stochastic", 64), ("column_choice", 72), ("toeplitz", 15), ("hankel", 15), ("butterfly", 48),
+         ("stochastic", 64), ("column_choice", 72), ("positive", 64),
+         ("toeplitz", 15), ("hankel", 15), ("butterfly", 48),
          ("affine", 56), ("random", 0), ("permutation", 0)],
     )  # fmt: skip
     def test_per_token(self, name, count):

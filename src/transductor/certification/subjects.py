@@ -193,6 +193,8 @@ def _attended(model: RationalTransductor) -> dict[str, Any]:
 def _with_readout(head: RationalHead, readout: Any, **more: Any) -> Subject:
     if head.transitions.vocab_size is None:
         raise ValueError("model_or_head must be driven by tokens; it is driven by features")
+    if not head.linear:
+        raise ValueError("model_or_head must have a linear head; a filter is compared by certify_filter")
     with torch.no_grad():
         table = head.transitions.table()
         initial = head.initial_state().to(working_dtype(table.dtype))

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from transductor.training import FileData, TrainingSettings
 
 MODELS: Final = ("transductor", "readout", "transformer", "lstm", "linear_rnn")
-HEADS: Final = ("rational", "lookback", "universal", "random_features")
+HEADS: Final = ("rational", "lookback", "universal", "random_features", "filter")
 POSITIONS: Final = ("none", "learned", "sinusoidal", "rotary", "relative")
 # fmt: off
 FAMILIES: Final = (
     "dense", "affine", "diagonal", "signed_diagonal", "permutation", "sinkhorn", "dplr", "orthogonal", "cayley",
     "scaled_cayley", "squared_cayley", "exponential", "signed_cayley", "householder", "stochastic", "shared_basis",
-    "butterfly", "toeplitz", "hankel", "block_sparse", "random", "column_choice",
+    "butterfly", "toeplitz", "hankel", "block_sparse", "random", "column_choice", "positive",
 )
 # Settings of training whose options have the same names.
 _SETTINGS: Final = (
@@ -176,7 +176,8 @@ def _part(kind: Any, name: str, given: Mapping[str, Any], *, needs: str | None =
 def model_from(given: Mapping[str, Any], tokens: int, outputs: int) -> SequenceModel[Any]:
     """Build the model that the options describe, with fresh weights."""
     from transductor.checks import one_of
-    from transductor.model import LSTM, LinearRNN, RationalReadout, RationalTransductor, Transformer
+    from transductor.heads import FilterHead
+    from transductor.model import LSTM, FilterReadout, LinearRNN, RationalReadout, RationalTransductor, Transformer
 
     name, width = given["model"], given["width"]
     one_of("--model", name, MODELS)
@@ -185,7 +186,8 @@ def model_from(given: Mapping[str, Any], tokens: int, outputs: int) -> SequenceM
     if name == "linear_rnn":
         return LinearRNN(vocab_size=tokens, output_size=outputs, width=width)
     if name == "readout":
-        return RationalReadout(_head(given, tokens), outputs)
+        head = _head(given, tokens)
+        return FilterReadout(head, outputs) if isinstance(head, FilterHead) else RationalReadout(head, outputs)
     if name == "transformer":
         return Transformer(_backbone(given, tokens, outputs))
     head = _head(given, tokens)

@@ -327,6 +327,7 @@ COMPILABLE: Final[dict[str, _Builder]] = {
 }
 
 _UNREACHABLE: Final = {
+    "positive": "positive matrices have no zeros, so none is the matrix of a finite machine (see heads.filter_of)",
     "sinkhorn": "sinkhorn is strictly positive at every temperature, so it never is the matrix of a finite machine",
     "butterfly": "butterfly has no inverse chart: which matrices are products of its levels is not decided here",
     "random": "random matrices are drawn, not chosen",

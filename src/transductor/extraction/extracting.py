@@ -133,6 +133,8 @@ def extract(
         raise TypeError(
             f"model must be a RationalReadout, a RationalTransductor or a RationalHead; got {type(model).__name__}"
         )
+    if not (model if isinstance(model, RationalHead) else model.rational_head).linear:
+        raise ValueError("model must have a linear head; the beliefs of a filter are no states of a finite machine")
     if isinstance(model, RationalHead):
         return extract_head(
             model,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from transductor.checks import one_of
+from transductor.heads.filter import FilterHead
 from transductor.heads.lookback import LookbackHead
 from transductor.heads.random_features import RandomFeatureHead
 from transductor.heads.rational import HeadConfig, HeadState, RationalHead
@@ -14,6 +15,7 @@ from transductor.transitions import build_family
 
 __all__ = [
     "HEADS",
+    "FilterHead",
     "HeadConfig",
     "HeadState",
     "LookbackHead",
@@ -25,7 +27,7 @@ __all__ = [
 ]
 
 HEADS: Final[dict[str, type[RationalHead]]] = {
-    head.name: head for head in (RationalHead, LookbackHead, UniversalHead, RandomFeatureHead)
+    head.name: head for head in (RationalHead, LookbackHead, UniversalHead, RandomFeatureHead, FilterHead)
 }
 
 

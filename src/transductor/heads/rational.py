@@ -82,6 +82,7 @@ class RationalHead(nn.Module):
     name = "rational"
     shows_previous: ClassVar[bool] = False  # whether the state before each token is shown beside the state after it
     trains: ClassVar[bool] = True  # whether parameters start trainable
+    linear: ClassVar[bool] = True  # whether a state is a linear function of the one before
 
     def __init__(self, transitions: TransitionFamily, *, backend: str = "auto") -> None:
         super().__init__()
@@ -186,20 +187,25 @@ class RationalHead(nn.Module):
             shape = drive.shape if family.feature_dim is None else drive.shape[:-1]
             shards = None if time_group is None else Shards.of(time_group, shape[-1], drive.device)
             layout = Layout.of(shape, drive.device, mask=mask, lengths=lengths, cu_seqlens=cu_seqlens, shards=shards)
+        states, final = self._scanned(transitions, tokens, start, layout, bias)
+        shown = self._shown(states, start, layout)
+        return (shown, final) if return_final else shown
+
+    def _scanned(
+        self, transitions: Tensor, tokens: Tensor | None, start: Tensor, layout: Layout, bias: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the states ``(B, T, D)``, and the last one of each row or document."""
         run: Callable[..., Any] = scan if layout.shards is None else sequence_parallel_scan
-        result = run(
+        states, final = run(
             transitions,
             tokens,
             bias=bias,
             initial_state=start,
             layout=layout,
             backend=self._scan_backend(layout),
-            return_final=return_final,
+            return_final=True,
         )
-        if not return_final:
-            return self._shown(result, start, layout)
-        states, final = result
-        return self._shown(states, start, layout), final
+        return states, final
 
     if TYPE_CHECKING:
         __call__ = forward  # what nn.Module calls: a user's type checker then knows what a head returns
@@ -254,15 +260,9 @@ class RationalHead(nn.Module):
 
     def _advanced(self, drive: Tensor, stream: HeadState, bias: Tensor | None, layout: Layout) -> tuple[Tensor, Tensor]:
         if drive.shape[1] > FEW_STEPS:
-            return scan(
-                self.transitions.matrices(drive) if stream.table is None else stream.table,
-                None if stream.table is None else drive,
-                bias=bias,
-                initial_state=stream.state,
-                layout=layout,
-                backend=self._scan_backend(layout),
-                return_final=True,
-            )
+            transitions = self.transitions.matrices(drive) if stream.table is None else stream.table
+            tokens = None if stream.table is None else drive
+            return self._scanned(transitions, tokens, stream.state, layout, bias)
         if stream.table is not None:
             drive = drive.long()
         stepped, state = [], stream.state

@@ -9,6 +9,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from transductor.checks import working_dtype
 from transductor.heads import HeadState, RationalHead
 from transductor.model import (
     BackboneConfig,
@@ -16,10 +17,10 @@ from transductor.model import (
     LearnedPositions,
     LinearRNN,
     NoAttention,
-    RationalReadout,
     RationalTransductor,
     Transformer,
 )
+from transductor.model.rational_readout import HeadReadout
 from transductor.recurrence import scan
 from transductor.transitions import DenseTransitions
 
@@ -30,8 +31,10 @@ def tabulated(model: nn.Module) -> nn.Module:
     """Replace every head driven by tokens, in place, by one that stores its table; return the model."""
     for head in model.modules():
         if isinstance(head, RationalHead) and head.transitions.vocab_size is not None:
-            table, start = head.transitions.table().detach(), head.initial_state().detach()
-            dense = DenseTransitions(state_dim=head.state_dim, vocab_size=len(table))
+            table = head.transitions.table().detach()
+            raw = head.raw_initial_state.detach()
+            start = head.transitions.start_from(raw.to(working_dtype(raw.dtype)))
+            dense = DenseTransitions(state_dim=table.shape[-1], vocab_size=len(table))
             dense.source.raw = nn.Parameter(table.flatten(1))
             head.transitions, head.raw_initial_state = dense, nn.Parameter(start)
     return model
@@ -101,7 +104,7 @@ class OneStep(nn.Module):
     def __init__(self, model: Any) -> None:
         super().__init__()
         backbone = _backbone(model)
-        streams = isinstance(model, (RationalHead, RationalReadout, RationalTransductor, Transformer))
+        streams = isinstance(model, (RationalHead, HeadReadout, RationalTransductor, Transformer))
         if not streams or (backbone is not None and not isinstance(backbone.attention, NoAttention)):
             raise ValueError(
                 "streaming takes a state of fixed size: a head, a RationalReadout, or a RationalTransductor or "

@@ -19,6 +19,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
     operations = torch.ops.transductor
     return {
         operations.scan.default: _scan,
+        operations.normalised_scan.default: _normalised_scan,
         operations.product.default: lambda left, right: _operators().MatMul(left, right),
         operations.cayley.default: _cayley,
     }
@@ -38,12 +39,7 @@ def _scan(matrices: Any, tokens: Any, bias: Any, initial: Any, mask: Any, offset
     if mask is not None or offsets is not None:
         raise NotImplementedError("a scan with a mask or documents that were not folded has no ONNX form")
     ir, op = import_module("onnx_ir"), _operators()
-    nodes: list[Any] = []
-
-    def node(kind: str, *inputs: Any, **attributes: Any) -> Any:
-        nodes.append(ir.node(kind, inputs, attributes=attributes))
-        return nodes[-1].outputs[0]
-
+    nodes, node = _nodes()
     drive = matrices if tokens is None else tokens
     inputs = [drive] if bias is None else [drive, bias]
     state, *at_step = (
@@ -63,6 +59,53 @@ def _scan(matrices: Any, tokens: Any, bias: Any, initial: Any, mask: Any, offset
     final.producer().resize_outputs(2)
     states = final.producer().outputs[1]
     return states, op.Identity(last), op.Identity(last)  # the other outputs are only used by the backward pass
+
+
+def _nodes() -> tuple[list[Any], Callable[..., Any]]:
+    """Return a list of nodes, for the body of a loop, and the function that adds one and returns its output."""
+    ir, nodes = import_module("onnx_ir"), list[Any]()
+
+    def node(kind: str, *inputs: Any, **attributes: Any) -> Any:
+        nodes.append(ir.node(kind, inputs, attributes=attributes))
+        return nodes[-1].outputs[0]
+
+    return nodes, node
+
+
+_NORMS = {"l1": "ReduceL1", "l2": "ReduceL2", "max": "ReduceMax"}
+
+
+def _normalised_scan(matrices: Any, tokens: Any, initial: Any, offsets: Any, norm: str, engine: str) -> tuple[Any, Any]:
+    """Return states of norm 1 ``(B, T, D)`` and the logs of the running norms ``(B, T)``, in float64."""
+    if offsets is not None:
+        raise NotImplementedError("documents are not exported")
+    ir, op = import_module("onnx_ir"), _operators()
+    nodes, node = _nodes()
+    drive, last, double = matrices if tokens is None else tokens, op.Constant(value_ints=[-1]), ir.DataType.DOUBLE
+    one = op.CastLike(op.Constant(value_floats=[1.0]), initial)
+    zero = op.Sub(one, one)
+
+    def divided(made: Callable[..., Any], state: Any) -> tuple[Any, Any]:
+        sizes = made("Abs", state) if norm == "max" else state
+        size = made(_NORMS[norm], sizes, last, keepdims=1)
+        whole = made("Where", made("Equal", size, zero), one, size)
+        return made("Div", state, whole), made("Log", made("Cast", size, to=double))
+
+    def outside(kind: str, *inputs: Any, **attributes: Any) -> Any:
+        return getattr(op, kind)(*inputs, **attributes)
+
+    begun, log_begun = divided(outside, initial)
+    kinds = (("state", initial.dtype), ("log", double), ("step", drive.dtype))
+    state, log, step = (ir.Value(name=f"filter_{name}", type=ir.TensorType(kind)) for name, kind in kinds)
+    matrix = step if tokens is None else node("Gather", matrices, step, axis=0)
+    after, size = divided(node, node("Squeeze", node("MatMul", matrix, node("Unsqueeze", state, last)), last))
+    total = node("Add", log, size)
+    outputs = [after, total, node("Identity", after), node("Identity", total)]
+    body = ir.Graph([state, log, step], outputs, nodes=nodes, name="filter")
+    final = op.Scan(begun, log_begun, drive, body=body, num_scan_inputs=1, scan_input_axes=[1], scan_output_axes=[1, 1])
+    final[0].producer().resize_outputs(4) if isinstance(final, tuple) else final.producer().resize_outputs(4)
+    node_outputs = (final[0] if isinstance(final, tuple) else final).producer().outputs
+    return node_outputs[2], op.Squeeze(node_outputs[3], last)
 
 
 def _cayley(raw: Any, state_dim: int, squared: bool) -> tuple[Any, Any]:

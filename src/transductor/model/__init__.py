@@ -5,6 +5,7 @@ from transductor.model.backbone import BackboneConfig, BackboneState
 from transductor.model.base import SequenceModel
 from transductor.model.bundle import CheckpointError
 from transductor.model.diagnostics import ScoreTerms, interaction_matrices, score_terms
+from transductor.model.filter_readout import FilterReadout, FilterReadoutConfig
 from transductor.model.linear_rnn import LinearRNN, LinearRNNConfig, LinearRNNState
 from transductor.model.linear_stack import LinearStack, LinearStackConfig, LinearStackState
 from transductor.model.lstm import LSTM, LSTMConfig, LSTMState
@@ -28,6 +29,8 @@ __all__ = [
     "BackboneConfig",
     "BackboneState",
     "CheckpointError",
+    "FilterReadout",
+    "FilterReadoutConfig",
     "FullAttention",
     "LSTMConfig",
     "LSTMState",

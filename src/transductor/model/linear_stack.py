@@ -69,7 +69,7 @@ class LinearStack(SequenceModel[LinearStackState]):
         if len({id(head) for head in heads}) < len(heads):
             raise ValueError("heads must be different objects: each layer has its own")
         for layer, head in enumerate(heads):
-            if not isinstance(head, RationalHead) or head.shows_previous:
+            if not isinstance(head, RationalHead) or head.shows_previous or not head.linear:
                 raise TypeError(f"heads[{layer}] must be a RationalHead without a look back; got {type(head).__name__}")
         sizes = [head.transitions.vocab_size for head in heads]
         if sizes[0] is None or len(set(sizes)) > 1:

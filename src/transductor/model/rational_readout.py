@@ -37,31 +37,19 @@ class ReadoutState:
         return replace(self, head=self.head.reordered(rows))
 
 
-@final
-class RationalReadout(SequenceModel[ReadoutState]):
-    """``logits_t = W h_t + b``: a weighted automaton with one series per output.
+class HeadReadout(SequenceModel[ReadoutState]):
+    """A head and a map from what it shows to logits.  Subclasses are final."""
 
-    Args:
-        head: A head driven by tokens.
-        output_size: How many logits a position has.
-    """
+    rational_head: RationalHead
 
-    takes_time_group = True
-
-    def __init__(self, head: RationalHead, output_size: int) -> None:
-        super().__init__()
+    def _take(self, head: RationalHead, output_size: int) -> None:
+        """Keep a head driven by tokens."""
         if not isinstance(head, RationalHead):
             raise TypeError(f"head must be a RationalHead; got {type(head).__name__}")
         if head.transitions.vocab_size is None:
             raise ValueError("head must be driven by tokens; it is driven by features")
         check_positive("output_size", output_size)
         self.rational_head = head
-        self.readout = nn.Linear(head.output_dim, output_size)
-
-    @property
-    def config(self) -> ReadoutConfig:
-        """The configuration of the head and the number of outputs."""
-        return ReadoutConfig(self.rational_head.config, self.output_size)
 
     @property
     def vocab_size(self) -> int:
@@ -84,3 +72,25 @@ class RationalReadout(SequenceModel[ReadoutState]):
     def _advanced(self, tokens: Tensor, state: ReadoutState, layout: Layout) -> tuple[Tensor, ReadoutState]:
         states, head = self.rational_head.advance(tokens, state.head, layout=layout)
         return self._read(states), ReadoutState(head)
+
+
+@final
+class RationalReadout(HeadReadout):
+    """``logits_t = W h_t + b``: a weighted automaton with one series per output.
+
+    Args:
+        head: A head driven by tokens.
+        output_size: How many logits a position has.
+    """
+
+    takes_time_group = True
+
+    def __init__(self, head: RationalHead, output_size: int) -> None:
+        super().__init__()
+        self._take(head, output_size)
+        self.readout = nn.Linear(head.output_dim, output_size)
+
+    @property
+    def config(self) -> ReadoutConfig:
+        """The configuration of the head and the number of outputs."""
+        return ReadoutConfig(self.rational_head.config, self.output_size)

@@ -66,7 +66,9 @@ class StackedTransductor(BackboneModel[StackedState]):
                     f"feature_dim={backbone.width}; it has {head.transitions.extra_repr()}"
                 )
         self.rational_heads = nn.ModuleList(heads)
-        self.inputs = nn.ModuleList(nn.Linear(backbone.width, head.state_dim, bias=False) for head in heads)
+        self.inputs = nn.ModuleList(
+            nn.Linear(backbone.width, head.state_dim, bias=False) if head.linear else nn.Identity() for head in heads
+        )
         self.injections = nn.ModuleList(build_injection("deep", head.output_dim, backbone.width, 1) for head in heads)
         self.backbone = Backbone(backbone)
 
@@ -83,7 +85,9 @@ class StackedTransductor(BackboneModel[StackedState]):
     def _drive(self, layer: int, tokens: Tensor, stream: Tensor) -> Tensor:
         return tokens if self.heads[layer].transitions.vocab_size is not None else stream
 
-    def _input(self, layer: int, stream: Tensor) -> Tensor:
+    def _input(self, layer: int, stream: Tensor) -> Tensor | None:
+        if not self.heads[layer].linear:
+            return None
         term: Tensor = self.inputs[layer](stream)
         return term.to(self.heads[layer].initial_state().dtype)
 

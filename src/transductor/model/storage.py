@@ -11,11 +11,12 @@ from torch import nn
 
 from transductor.checks import one_of
 from transductor.configuration import from_plain, to_plain
-from transductor.heads import HeadConfig, RationalHead, build_head
+from transductor.heads import FilterHead, HeadConfig, RationalHead, build_head
 from transductor.json_reading import brief
 from transductor.model.backbone import BackboneConfig
 from transductor.model.base import SequenceModel
 from transductor.model.bundle import Bundle, CheckpointError, tensors_digest
+from transductor.model.filter_readout import FilterReadout, FilterReadoutConfig
 from transductor.model.linear_rnn import LinearRNN, LinearRNNConfig
 from transductor.model.linear_stack import LinearStack, LinearStackConfig
 from transductor.model.lstm import LSTM, LSTMConfig
@@ -45,6 +46,11 @@ def build(config: Any) -> Saveable:
             return LinearStack(heads, config.output_size, width=config.width)
         case ReadoutConfig():
             return RationalReadout(build_head(config.head), config.output_size)
+        case FilterReadoutConfig():
+            head = build_head(config.head)
+            if not isinstance(head, FilterHead):
+                raise ValueError(f"head must be a filter in a FilterReadoutConfig; got {config.head.head!r}")
+            return FilterReadout(head, config.output_size)
         case BackboneConfig():
             return Transformer(config)
         case LSTMConfig():

@@ -75,6 +75,8 @@ def explored_model(
     tokens = head.transitions.vocab_size
     if tokens is None:
         raise ValueError("model must have a head that is driven by tokens; it is driven by features")
+    if not head.linear:
+        raise ValueError(f"model must have a linear head; got a {type(head).__name__}")
     alphabet = alphabet or TokenAlphabet.all_tokens(tokens)
     if alphabet.vocab_size != tokens:
         raise ValueError(f"alphabet must name the model's {tokens} tokens; it names {alphabet.vocab_size}")

@@ -70,6 +70,8 @@ def portrait(
     tokens = head.transitions.vocab_size
     if tokens is None:
         raise ValueError("model must have a head that is driven by tokens; it is driven by features")
+    if not head.linear:
+        raise ValueError(f"model must have a linear head; got a {type(head).__name__}")
     names = [str(token) for token in range(tokens)] if letters is None else list(map(str, letters))
     if len(names) != tokens:
         raise ValueError(f"letters must be {tokens} names, one for each token; got {len(names)}")

@@ -24,6 +24,7 @@ from transductor.transitions.householder import HouseholderTransitions
 from transductor.transitions.laws import Law
 from transductor.transitions.orthogonal import OrthogonalTransitions
 from transductor.transitions.permutation import PermutationTransitions
+from transductor.transitions.positive import PositiveTransitions
 from transductor.transitions.random import RandomTransitions
 from transductor.transitions.scaled_cayley import ScaledCayleyTransitions
 from transductor.transitions.shared_basis import SharedBasisTransitions
@@ -58,6 +59,7 @@ __all__ = [
     "Law",
     "OrthogonalTransitions",
     "PermutationTransitions",
+    "PositiveTransitions",
     "RandomTransitions",
     "ScaledCayleyTransitions",
     "SharedBasisTransitions",
@@ -105,6 +107,7 @@ FAMILIES: Final[dict[str, type[TransitionFamily]]] = {
         BlockSparseTransitions,
         RandomTransitions,
         ColumnChoiceTransitions,
+        PositiveTransitions,
     )
 }
 

@@ -133,6 +133,21 @@ class ColumnStochastic(_Closed):
 
 @final
 @dataclass(frozen=True)
+class Positive(Law):
+    """No entry is less than a share of the mean entry of its matrix; with share 0, none is negative."""
+
+    words = "entries at least {share:g} of their mean, and at least 0"
+    share: float
+
+    def deviation(self, matrices: Tensor) -> Tensor:
+        """Return by how much an entry is too small, relative to the mean."""
+        flat = matrices.flatten(1)
+        mean = flat.abs().mean(1)
+        return (self.share * mean - flat.amin(1)).clamp_min(0) / mean.clamp_min(torch.finfo(flat.dtype).tiny)
+
+
+@final
+@dataclass(frozen=True)
 class DoublyStochastic(_Closed):
     """Non-negative, rows and columns sum to 1."""
 

@@ -4,12 +4,14 @@ A matrix rounded to float32 is no longer orthogonal.  Over a long random word th
 ``½ (‖M‖²_F / d − 1)`` a step, 10⁻⁹ to 10⁻⁸, which is 1 to 20 % after 10⁷ steps, and over a word of one letter by the
 moduli of that matrix's eigenvalues, which is more; the rounding of the steps themselves adds one part in 10⁴.  So
 entries are moved by an ulp or so: first until the eigenvalues are as near to the unit circle as a greedy search brings
-them, then until ``‖M‖²_F`` is d to about 10⁻¹¹.
+them, then until ``‖M‖²_F`` is d to about 10⁻¹¹.  Near the identity an ulp of a small entry is too little for that, and
+entries go farther, as far as an ulp of 1.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -25,6 +27,11 @@ _ROUNDS = 16
 _SMALL = 6  # up to this dimension entries move in pairs
 _NORM_FIRST = 100.0  # every word feels the norm, only words of one letter feel an eigenvalue
 _NEARNESS = 0.01  # how much the distance from the exact entries counts beside them
+_STEADY = 2e-11  # times 10⁷ steps and a half: one part in ten thousand
+_DOUBLING = [1 << k for k in range(12)]
+_FAR = 2**-23  # an ulp of 1
+_FAR_SMALL = 2**-20
+_LEAST = 2**-100  # smaller entries stay: no square of theirs is felt
 _TWICE = 1e-6  # eigenvalues that are nearer to each other do not part within a million steps
 
 
@@ -58,7 +65,7 @@ def steadied_table(table: Tensor) -> Tensor:
     """Round orthogonal matrices ``(V, D, D)`` in float64 to float32 so that long products neither grow nor shrink.
 
     Coordinates that no matrix joins are blocks with norms of their own, and each block is rounded by itself.  Zeros
-    stay zero, and from ``D = 7`` on every other entry stays within three ulps of its exact value.
+    stay zero, and from ``D = 7`` on every other entry stays within three ulps of its exact value, or within 1.2·10⁻⁷.
     """
     if table.ndim != 3 or table.shape[1] != table.shape[2] or table.dtype != torch.float64:
         raise ValueError(
@@ -93,23 +100,53 @@ def _steadied(exact: Tensor, rounded: Tensor) -> Tensor:
     dim = exact.shape[-1]
     effects = _effects(exact)
     if dim <= _SMALL:
-        return _searched(exact, rounded, effects)
+        near, values = range(1, -(-48 // dim**2) + 1), rounded.flatten(1)
+        values = _searched(exact, values, effects, near)
+        farther = [k for k in _DOUBLING[1::2] if k > near[-1]]
+        far = _swaying(values, dim)
+        values[far] = _searched(exact[far], values[far], effects[far], [1, *farther])
+        return values.view_as(rounded)
     values, entry = rounded.flatten(1).clone(), torch.arange(dim * dim, device=exact.device).repeat_interleave(2)
-    moved = _neighbours(values, 1)
-    nonzero = (values != 0).repeat_interleave(2, 1)
+    moved = _neighbours(values, [1])
+    nonzero = (values.abs() >= _LEAST).repeat_interleave(2, 1)
     shifts = moved.double() - values.double().repeat_interleave(2, 1)
     growth = (effects @ (values.double() - exact.flatten(1)).unsqueeze(-1)).squeeze(-1)
     _move(values, moved, entry, nonzero.clone(), growth, effects.repeat_interleave(2, 2) * shifts.unsqueeze(1))
-    moved = _neighbours(values, 1)
+    moved = _neighbours(values, [1])
     squares = moved.double().square() - values.double().square().repeat_interleave(2, 1)
     excess = values.double().square().sum(1, keepdim=True) - dim
     _move(values, moved, entry, nonzero, excess, squares.unsqueeze(1))
+    for some in _swaying(values, dim).split(max(1, _NUMBERS_AT_ONCE // (2 * len(_DOUBLING) * dim**3))):
+        values[some] = _moved_far(exact[some].flatten(1), values[some], effects[some])
     return values.view_as(rounded)
 
 
-def _neighbours(values: Tensor, ulps: int) -> Tensor:
-    """Return the floats within so many ulps of ``(V, n)`` values, without themselves: ``(V, n · 2 ulps)``."""
-    steps = torch.tensor([k for k in range(-ulps, ulps + 1) if k], dtype=torch.int32, device=values.device)
+def _moved_far(exact: Tensor, values: Tensor, effects: Tensor) -> Tensor:
+    """Move entries ``(V, d²)`` by many ulps, for norms and eigenvalues together.
+
+    Near the identity all small entries, moved by an ulp each, add up to less than one ulp of an entry near 1.
+    """
+    values, each = values.clone(), 2 * len(_DOUBLING)
+    moved, entry = _neighbours(values, _DOUBLING), torch.arange(values.shape[1], device=values.device)
+    old = values.double().repeat_interleave(each, 1)
+    allowed = (old.abs() >= _LEAST) & ((moved.double() - exact.repeat_interleave(each, 1)).abs() <= _FAR)
+    growth = (effects @ (values.double() - exact).unsqueeze(-1)).squeeze(-1)
+    changes = effects.repeat_interleave(each, 2) * (moved.double() - old).unsqueeze(1)
+    excess = values.double().square().sum(1, keepdim=True) - effects.shape[1]
+    squares = (moved.double().square() - old.square()).unsqueeze(1)
+    error = torch.cat([_NORM_FIRST * excess, growth], 1)
+    _move(values, moved, entry.repeat_interleave(each), allowed, error, torch.cat([_NORM_FIRST * squares, changes], 1))
+    return values
+
+
+def _swaying(values: Tensor, dim: int) -> Tensor:
+    """Return the rows of ``values (V, d²)`` whose norms are not what they should be."""
+    return ((values.double().square().sum(1) - dim).abs() > _STEADY * dim).nonzero().squeeze(1)
+
+
+def _neighbours(values: Tensor, ulps: Sequence[int]) -> Tensor:
+    """Return the floats that are so many ulps above and below ``(V, n)`` values: ``(V, n · 2 len(ulps))``."""
+    steps = torch.tensor([sign * k for k in ulps for sign in (-1, 1)], dtype=torch.int32, device=values.device)
     # As integers, floats of one sign are in order: adding k moves the magnitude by k ulps.
     return (values.view(torch.int32).unsqueeze(-1) + steps).view(torch.float32).flatten(1)
 
@@ -149,31 +186,33 @@ def _move(values: Tensor, moved: Tensor, entry: Tensor, allowed: Tensor, error: 
         allowed[at] &= entry != entry[which].unsqueeze(1)
 
 
-def _searched(exact: Tensor, rounded: Tensor, effects: Tensor) -> Tensor:
-    """Move pairs of entries of small matrices by several ulps, for eigenvalues and norms together.
+def _searched(exact: Tensor, values: Tensor, effects: Tensor, ulps: Sequence[int]) -> Tensor:
+    """Move pairs of the entries ``(V, d²)`` of small matrices by several ulps, for eigenvalues and norms together.
 
     One entry at a time has too few places to go to.
     """
-    dim = exact.shape[-1]
-    ulps = -(-48 // dim**2)
-    values, rows = rounded.flatten(1).clone(), torch.arange(len(exact), device=exact.device)
-    entry = torch.arange(dim * dim, device=exact.device).repeat_interleave(2 * ulps)
+    dim, moves = exact.shape[-1], 2 * len(ulps)
+    entry = torch.arange(dim * dim, device=exact.device).repeat_interleave(moves)
     first, second = torch.combinations(torch.arange(len(entry), device=exact.device)).unbind(1)
     pairs = entry[first] != entry[second]
     first, second = first[pairs], second[pairs]
+    at_once = max(1, _NUMBERS_AT_ONCE // max(1, len(first)))
+    if len(values) > at_once:
+        parts = zip(exact.split(at_once), values.split(at_once), effects.split(at_once), strict=True)
+        return torch.cat([_searched(of, at, along, ulps) for of, at, along in parts])
+    values, rows = values.clone(), torch.arange(len(exact), device=exact.device)
     for _ in range(_ROUNDS):
-        moved = _neighbours(values, ulps)
-        stays = (values == 0).repeat_interleave(2 * ulps, 1)
-        moved = torch.where(stays, 0.0, moved)
-        old = values.double().repeat_interleave(2 * ulps, 1)
+        moved, old = _neighbours(values, ulps), values.double().repeat_interleave(moves, 1)
+        stays = (old.abs() < _LEAST) | ((moved.double() - old).abs() > _FAR_SMALL)
+        moved = torch.where(stays, old.float(), moved)
         shifts, squares = moved.double() - old, moved.double().square() - old.square()
         growth = (effects @ (values.double() - exact.flatten(1)).unsqueeze(-1)).squeeze(-1)
         excess = values.double().square().sum(1) - dim
         cost = (_NORM_FIRST * (excess.unsqueeze(1) + squares[:, first] + squares[:, second])).square()
         for error, along in zip(growth.unbind(1), effects.unbind(1), strict=True):
-            change = along.repeat_interleave(2 * ulps, 1) * shifts
+            change = along.repeat_interleave(moves, 1) * shifts
             cost += (error.unsqueeze(1) + change[:, first] + change[:, second]).square()
-        off = old - exact.flatten(1).repeat_interleave(2 * ulps, 1)
+        off = old - exact.flatten(1).repeat_interleave(moves, 1)
         farther = _NEARNESS**2 * ((off + shifts).square() - off.square())
         cost += farther[:, first] + farther[:, second]
         least, best = cost.min(1)
@@ -183,4 +222,4 @@ def _searched(exact: Tensor, rounded: Tensor, effects: Tensor) -> Tensor:
         for chosen in (first[best], second[best]):
             at = rows[better]
             values[at, entry[chosen[better]]] = moved[at, chosen[better]]
-    return values.view_as(rounded)
+    return values

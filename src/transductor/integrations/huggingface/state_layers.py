@@ -52,7 +52,7 @@ class _Stepping:
 
 def _steps_plainly(head: RationalHead) -> bool:
     """Tell whether a step of the head is a step of its stepper and nothing else."""
-    return type(head).advance is RationalHead.advance and not head.shows_previous
+    return type(head).advance is RationalHead.advance and head.linear and not head.shows_previous
 
 
 class _GrowingStepping(_Stepping):
@@ -67,7 +67,7 @@ class _GrowingStepping(_Stepping):
     def prepare(self, head: RationalHead) -> Stepper:
         """Return the stepper, computed once: the parameters do not change while a cache is in use."""
         if self.stepper is None:
-            self.stepper, self.steps_plainly = head.transitions.stepper(), _steps_plainly(head)
+            self.stepper, self.steps_plainly = head.stepper(None), _steps_plainly(head)
             if self.steps_plainly and not torch.compiler.is_compiling():
                 self.table = _table(head, self.stepper)
         return self.stepper
