@@ -45,7 +45,16 @@ GUIDES: Final = (
         "You have sequences and labels, and the label depends on what happened *so far*: a door that is open or not, a "
         "connection, an editor's mode. `transductor fit` takes the file and ends with the machine behind the labels "
         "and a model that is proved to be it; `transductor train` trains one model that you choose.",
-        ("docs/fit", "docs/training", "docs/own_words", "docs/induction"),
+        (
+            "docs/fit",
+            "docs/examples/doors",
+            "docs/examples/vending",
+            "docs/examples/tcp",
+            "docs/examples/editor",
+            "docs/training",
+            "docs/own_words",
+            "docs/induction",
+        ),
     ),
     Guide(
         "prove",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import re
+import shlex
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +14,8 @@ from typer.testing import CliRunner
 from tests.learning.data_files import example_module, parity_rows, written
 from transductor.cli import app
 from transductor.cli.fit import seconds_of
+
+PAGES = Path(__file__).parents[2] / "docs" / "examples"
 
 
 def invoke(*arguments, given=None):
@@ -104,17 +109,13 @@ def test_budgets_are_read(text, seconds):
 
 
 @pytest.mark.parametrize("name", ["doors", "vending", "tcp", "editor"])
-def test_the_examples_in_miniature(tmp_path, name):
-    """Each example from its file to its certificate, without networks."""
+def test_the_examples_in_miniature(tmp_path, name, monkeypatch):
+    """Each example from its file to its certificate, by the command of its page."""
     made = example_module()
-    made.make(tmp_path, [name], count=200 if name == "vending" else None)
-    files = {
-        "doors": (tmp_path / "doors.txt", "--labels", tmp_path / "doors.labels"),
-        "vending": (tmp_path / "vending.jsonl",),
-        "tcp": (tmp_path / "tcp.csv", "--text-column", "events", "--label-column", "connection"),
-        "editor": (tmp_path / "editor.jsonl",),
-    }
-    result = invoke("fit", *files[name], "-o", tmp_path / "run", "--recipes", "none", "--budget", "60s")
+    made.make(tmp_path / "data", [name], count=200 if name == "vending" else None)
+    monkeypatch.chdir(tmp_path)
+    (line,) = re.findall(r"^\$ transductor (fit .+)$", (PAGES / f"{name}.md").read_text(), re.MULTILINE)
+    result = invoke(*shlex.split(line), "--budget", "60s")
     assert result.exit_code == 0, result.output
     states = len(getattr(made, name.upper()).moves)
     assert f"A machine with {states} states" in result.output
