@@ -4,8 +4,9 @@
 with a checked impossibility.  Here the same cells are trained under one protocol: 16 dimensions, a linear readout, the
 same data, steps, curriculum and learning rate, five seeds, at most 40 letters; and judged on every position of random
 inputs and of all input kinds at 40, 160 and 640 letters.  A cell is *learned* by a seed that makes no mistake up to
-160 letters.  Writes ``results/groups_map.json`` after every cell and goes on where it stopped; ``docs/make_theory.py``
-draws the figure.  About half an hour on one core.
+160 letters.  Writes ``results/groups_map.json`` after every monoid and goes on where it stopped;
+``docs/make_theory.py`` draws the figure.  All families and seeds of a monoid are trained as one job, each as if alone
+(to rounding), which takes about twelve minutes of one core.
 
 Permutation × diagonal is not trained: no family of that kind can be.
 
@@ -50,11 +51,14 @@ from typing import final
 import numpy as np
 import torch
 from rich.progress import track
+from torch import nn
+from torch.func import functional_call, stack_module_state, vmap
 
-from transductor.automata.moore import MooreMachine
+from transductor.automata.moore import IGNORED, MooreMachine
 from transductor.configuration import configuration
 from transductor.heads import RationalHead
 from transductor.model import RationalReadout
+from transductor.recurrence import scan
 from transductor.results import Record, read_record
 from transductor.studies.judging import judge
 from transductor.studies.study import EVERY_KIND, Probe
@@ -63,7 +67,9 @@ from transductor.tasks.sampling import repeated
 from transductor.theory.finite_monoids import WAIT, finite_monoid
 from transductor.theory.groups_map import answer, table_of_answers
 from transductor.theory.monoid_witnesses import FAMILIES
-from transductor.training import Annealing, Curriculum, TrainingError, TrainingSettings, train_together
+from transductor.training import Annealing, Curriculum, TrainingSettings
+from transductor.training.steps import build_optimiser, labelled_loss, set_schedule, set_temperature
+from transductor.training.together import clip_each, draw_batches
 from transductor.transitions import FamilySpec, build_family
 
 RESULTS = Path(__file__).parent / "results"
@@ -150,28 +156,118 @@ def measured(model, task, seed, trained_length):
     return entries
 
 
-def trained_cell(family, name, settings, options):
-    """Train all seeds of one cell together and judge them."""
+@final
+class Parts(nn.Module):
+    """What the states of a model are made of, as a module without input: its matrices and its initial state."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self):
+        head = self.model.rational_head
+        return head.transitions.table(), head.initial_state()
+
+
+@final
+class Stack:
+    """The seeds of one family, their weights side by side."""
+
+    def __init__(self, models):
+        self.models = models
+        self.parts = [Parts(model) for model in models]
+        self.weights, self.buffers = stack_module_state(self.parts)
+        self.first = {name: weight.detach().clone() for name, weight in self.weights.items()}
+
+    def numbers(self):
+        """Return matrices (S, V, D, D), initial states (S, D), readout (S, N, D) and its bias (S, N)."""
+        run = vmap(lambda parameters, held: functional_call(self.parts[0], (parameters, held), ()))
+        read = (self.weights[f"model.readout.{name}"] for name in ("weight", "bias"))
+        return *run(self.weights, self.buffers), *read
+
+    def begin_again(self, place, optimiser):
+        """Put one model where it began, so that the others can go on after its loss became infinite."""
+        with torch.no_grad():
+            for name, weight in self.weights.items():
+                weight[place] = self.first[name][place]
+                for moment in ("exp_avg", "exp_avg_sq"):
+                    optimiser.state[weight].get(moment, self.first[name])[place] = 0
+
+    def finish(self, settings):
+        """Give each model its weights."""
+        with torch.no_grad():
+            for place, part in enumerate(self.parts):
+                for name, parameter in part.named_parameters():
+                    parameter.copy_(self.weights[name][place])
+                set_temperature(part, settings.annealing.end)
+                part.eval()
+
+
+def logits_of(stacks, tokens):
+    """Return the logits (M, B, T, N) of all models of the stacks on tokens (M, B, T), by one scan."""
+    tables, starts, weights, biases = (torch.cat(each) for each in zip(*(one.numbers() for one in stacks), strict=True))
+    models, vocab = tables.shape[:2]
+    placed = tokens + vocab * torch.arange(models)[:, None, None]  # each model reads its own part of one long table
+    states = scan(
+        tables.flatten(0, 1), placed.flatten(0, 1), initial_state=starts.repeat_interleave(tokens.shape[1], 0)
+    ).unflatten(0, tokens.shape[:2])
+    return torch.einsum("mbtd,mnd->mbtn", states, weights) + biases[:, None, None]
+
+
+def train_side_by_side(stacks, task, settings):
+    """Train all models of the stacks in place as one job; return the last loss and accuracy of each, None if it failed.
+
+    Each model sees the data of its own seed and has its own curriculum and clipping, as if it trained alone.
+    """
+    seeds = [seed for one in stacks for seed in range(len(one.models))]
+    named = [(name, weight, False) for one in stacks for name, weight in one.weights.items()]
+    optimiser = build_optimiser(named, settings)
+    shared = nn.ModuleList(one.parts[0] for one in stacks)  # it computes for all seeds, at its temperature
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    lengths, failed = [settings.first_length] * len(seeds), set()
+    measured = vmap(lambda logits, labels: labelled_loss(logits, labels, settings.label_smoothing))
+    for step in range(settings.steps):
+        set_schedule(optimiser, shared, settings, step)
+        tokens, labels = draw_batches(task, settings, lengths, generators)
+        logits = logits_of(stacks, tokens)
+        losses = measured(logits, labels)
+        right = ((logits.detach().argmax(-1) == labels) & (labels != IGNORED)).sum((1, 2))
+        shares = right / (labels != IGNORED).sum((1, 2))
+        optimiser.zero_grad(set_to_none=True)
+        losses.sum().backward()
+        for one in stacks:
+            clip_each(list(one.weights.values()), settings)
+        optimiser.step()
+        values = list(zip(losses.tolist(), shares.tolist(), strict=True))
+        for place, (loss, share) in enumerate(values):
+            if math.isfinite(loss):
+                lengths[place] = settings.next_length(lengths[place], loss, share)
+            else:
+                failed.add(place)
+                stacks[place // len(stacks[0].models)].begin_again(place % len(stacks[0].models), optimiser)
+    return [None if place in failed else value for place, value in enumerate(values)]
+
+
+def trained_monoid(name, families, settings, options):
+    """Train all families and seeds of one monoid together and judge them."""
     task, monoid = MonoidWordProblem(name), finite_monoid(name)
-    models = [built(family, monoid, options.dim, seed) for seed in range(options.seeds)]
+    stacks = [Stack([built(family, monoid, options.dim, seed) for seed in range(options.seeds)]) for family in families]
     began = time.process_time()
-    try:
-        histories = train_together(models, task, settings, range(options.seeds))
-    except TrainingError as error:
-        return [{"family": family, "monoid": name, "seed": seed, "failed": str(error)} for seed in range(options.seeds)]
-    seconds = time.process_time() - began
-    return [
-        {
-            "family": family,
-            "monoid": name,
-            "seed": seed,
-            "loss": history[-1].loss,
-            "accuracy": history[-1].accuracy,
-            "lengths": measured(model, task, seed, settings.length),
-            "seconds": round(seconds / options.seeds, 2),
-        }
-        for seed, (model, history) in enumerate(zip(models, histories, strict=True))
-    ]
+    ends = train_side_by_side(stacks, task, settings)
+    seconds = (time.process_time() - began) / len(ends)
+    runs = []
+    for place, ((family, stack), seed) in enumerate(
+        itertools.product(zip(families, stacks, strict=True), range(options.seeds))
+    ):
+        stack.finish(settings)
+        run = {"family": family, "monoid": name, "seed": seed}
+        if ends[place] is None:
+            runs.append(run | {"failed": "the loss is not finite"})
+            continue
+        loss, accuracy = ends[place]
+        lengths = measured(stack.models[seed], task, seed, settings.length)
+        runs.append(run | {"loss": loss, "accuracy": accuracy, "lengths": lengths, "seconds": round(seconds, 2)})
+    return runs
 
 
 def taken_over(path, settings, parser):
@@ -216,11 +312,14 @@ def main():
         done = {(run["family"], run["monoid"]) for run in runs}
         runs += [run for run in taken_over(part, settings, parser) if (run["family"], run["monoid"]) not in done]
     done = {(run["family"], run["monoid"]) for run in runs}
-    cells = [(family, name) for name in options.monoids for family in options.families]
+    cells = {name: [family for family in options.families if (family, name) not in done] for name in options.monoids}
     if options.head_rate is not None:  # beside the map: only what is possible
-        cells = [(family, name) for family, name in cells if answer(family, finite_monoid(name)).possible]
-    for family, name in track([cell for cell in cells if cell not in done], "training"):
-        runs += trained_cell(family, name, training, options)
+        cells = {
+            name: [family for family in families if answer(family, finite_monoid(name)).possible]
+            for name, families in cells.items()
+        }
+    for name in track([name for name, families in cells.items() if families], "training"):
+        runs += trained_monoid(name, cells[name], training, options)
         Record("groups_map", settings, {"runs": runs}).write(path)
     places = {name: place for place, name in enumerate(MONOIDS)}
     runs.sort(key=lambda run: (places[run["monoid"]], FAMILIES.index(run["family"]), run["seed"]))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from transductor.automata import IGNORED, MooreMachine, learned_from_labels
-from transductor.automata.induction.merging import shaped_class
+from transductor.automata.induction.merging import _log_rising, merged_machine, shaped_class
 from transductor.automata.induction.sample import sample_of
-from transductor.automata.induction.search import Search, changed_by_lot, completed
+from transductor.automata.induction.search import Search, changed_by_lot, completed, numbered
 from transductor.automata.induction.support import hypergeometric_tail, longest_tenth
 
 PARITY = MooreMachine([[0, 1], [1, 0]], [0, 1])
@@ -183,6 +183,42 @@ def test_a_change_that_is_kept_has_the_bits_of_a_complete_run():
                 assert believed[target] == pytest.approx(after.bits, abs=1e-9)
     bits, table = loops.split(search.words, present, 4)
     assert search.measured(table).bits == pytest.approx(bits, abs=1e-9)
+
+
+def test_more_targets_than_are_followed_side_by_side():
+    """A machine of twenty states: two rounds of targets, each believed as reading all words finds it."""
+    words, labels = drawn(RESET, 400, seed=3, noise=0.1)
+    search = Search(sample_of(words, labels, 3, 2), max_states=30)
+    candidate = search.measured(np.random.default_rng(0).integers(0, 20, (20, 3)).astype(np.int32))
+    loops = sys.modules["transductor.automata.induction.machine_loops"]
+    assert candidate.states > loops.LANES
+    believed = loops.redirected(search.words, search._present(candidate), 0, 0)
+    for target in range(candidate.states):
+        table = candidate.table.copy()
+        table[0, 0] = target
+        _, tally, _ = search._run(table, candidate.start)
+        used = int((candidate.usage > 0).sum())
+        bits, _ = loops.description(tally, table, candidate.start, candidate.states, used, 0.05)
+        assert believed[target] == pytest.approx(bits, abs=1e-9)
+
+
+def test_a_machine_is_known_again_with_other_numbers():
+    words, labels = drawn(RESET, 300, seed=3)
+    search = Search(sample_of(words, labels, 3, 2), max_states=20)
+    table, number = np.array([[1, 2, 0], [1, 1, 2], [0, 2, 1]]), np.array([2, 0, 1])
+    renumbered = np.empty_like(table)
+    renumbered[number] = number[table]
+    assert numbered(search.measured(renumbered, 2)) == numbered(search.measured(table, 0))
+    assert numbered(search.measured(renumbered, 1)) != numbered(search.measured(table, 0))
+
+
+def test_evidence_from_letters_counts_as_far_as_words_go():
+    """A state that words pass often has more letters after it than there are words."""
+    assert _log_rising(0.5, 3) == pytest.approx([0, np.log(0.5), np.log(0.75), np.log(1.875)])
+    words, labels = drawn(RESET, 50, seed=3, longest=40)
+    sample = sample_of(words, labels, 3, 2)
+    tables = [merged_machine(sample, way="bayes", noise=0.08, shape=1.0, max_states=40) for _ in range(3)]
+    assert all(table is not None and (table == tables[0]).all() for table in tables)
 
 
 def test_arcs_that_no_word_walks_lead_to_the_sink():

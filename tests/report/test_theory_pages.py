@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import re
 import subprocess
 import sys
@@ -16,12 +16,14 @@ from transductor.results import read_record
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "docs" / "make_theory.py"
-spec = importlib.util.spec_from_file_location("make_theory", SCRIPT)
-make_theory = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(make_theory)
+sys.path.insert(0, str(SCRIPT.parent))  # as it is when the script runs
+try:
+    make_theory, page, studies = map(importlib.import_module, ("make_theory", "theory_statements", "theory_studies"))
+finally:
+    sys.path.remove(str(SCRIPT.parent))
 
 records_folder()
-ENTRIES = make_theory.entries(read_record(make_theory.RECORD).measurements)
+ENTRIES = page.entries(read_record(make_theory.RECORD).measurements)
 PAGE = make_theory.PAGE.read_text()
 RANKS = {"gated": {"2,2": 4, "2,3": 6}, "additive": {"2,2": 4, "2,3": 5}}
 DYCK = {"word": "([])", "scores": [[-3, 1, None, None], [0, -4, None, None]], "matches": [1, 0]}
@@ -36,25 +38,34 @@ def test_every_statement_of_the_record_is_on_the_page_in_the_order_of_the_paper(
     assert headings == [(", ".join(map(str, entry["numbers"])), entry["title"]) for entry in ENTRIES]
     firsts = [min(entry["numbers"]) for entry in ENTRIES]
     assert firsts == sorted(set(firsts))
-    assert sorted(make_theory.SAYS) == list(range(1, 33))
-    assert {number for entry in ENTRIES for number in entry["numbers"]} == set(make_theory.SAYS)
+    assert sorted(page.SAYS) == list(range(1, 33))
+    assert {number for entry in ENTRIES for number in entry["numbers"]} == set(page.SAYS)
 
 
 def test_a_statement_that_is_not_confirmed_is_not_said_to_hold():
     entry = dict(ENTRIES[0])
-    assert "Not confirmed" not in make_theory.section(entry)
-    assert "Not confirmed" in make_theory.section(entry | {"holds": False})
-    assert "not confirmed" in make_theory.overview([entry | {"holds": False}])
+    assert "Not confirmed" not in page.section(entry)
+    assert "Not confirmed" in page.section(entry | {"holds": False})
+    assert "not confirmed" in page.overview([entry | {"holds": False}])
+
+
+def test_every_statement_that_is_false_as_written_has_its_counterexample_in_a_line():
+    """The lines are run with all other blocks of the page."""
+    wrong = {min(entry["numbers"]): entry["name"] for entry in ENTRIES if entry["finding"] == "false as written"}
+    assert page.IN_A_LINE.keys() == wrong.keys()
+    for number, line in page.IN_A_LINE.items():
+        assert wrong[number] in line
+        assert f"\n```python\n{line}\n```\n" in PAGE
 
 
 def test_a_changed_number_of_the_record_changes_the_page():
     for entry in ENTRIES:
-        assert make_theory.section(entry) in PAGE
-        assert make_theory.section({**entry, "measured": 123456789}) not in PAGE
+        assert page.section(entry) in PAGE
+        assert page.section({**entry, "measured": 123456789}) not in PAGE
 
 
 def test_every_figure_on_the_pages_is_there_and_named():
-    named = {name for page in (make_theory.PAGE, make_theory.BEYOND) for name in pictures(page.read_text())}
+    named = {name for text in (make_theory.PAGE, make_theory.BEYOND) for name in pictures(text.read_text())}
     expected = {
         statement_figure_name(number, entry["measurements"]) for entry in ENTRIES for number in entry["numbers"]
     }
@@ -103,11 +114,11 @@ def test_statements_without_a_figure_say_so():
 
 
 def test_numbers_are_written_as_people_read_them():
-    assert [make_theory.number(value) for value in (1234567, 0.5, 2.0, "1/2", 1e-9)] == [
+    assert [page.number(value) for value in (1234567, 0.5, 2.0, "1/2", 1e-9)] == [
         "1\u2009234\u2009567", "0.5", "2", "1/2", "1e-09",
     ]  # fmt: skip
 
 
 def test_a_crossing_lies_on_the_line_between_points():
-    assert make_theory.crossing([(0, 0.0), (1, 0.0), (3, 1.0)], 0.5) == 2
-    assert make_theory.crossing([(0, 0.0), (1, 0.2)], 0.5) is None
+    assert studies.crossing([(0, 0.0), (1, 0.0), (3, 1.0)], 0.5) == 2
+    assert studies.crossing([(0, 0.0), (1, 0.2)], 0.5) is None

@@ -12,7 +12,7 @@ from transductor.heads import RationalHead
 from transductor.model import RationalReadout
 from transductor.tasks import BaseValue
 from transductor.training import Annealing, Curriculum, TrainingError, TrainingSettings, train, train_together
-from transductor.transitions import AffineTransitions, StochasticTransitions
+from transductor.transitions import AffineTransitions, ColumnChoiceTransitions, StochasticTransitions
 
 SETTINGS = TrainingSettings(steps=6, length=9, batch_size=4, double=True)
 
@@ -52,6 +52,16 @@ def test_each_has_its_own_lengths():
     points = compared(TASK, settings, [1, 2, 3, 4], stochastic)
     passed = {tuple(point.accuracy >= 0.5 for point in each) for each in points}
     assert len(passed) > 1
+
+
+def test_choices_get_their_gradient_together_too():
+    """Straight through the argmax, also inside vmap."""
+
+    def build(seed):
+        torch.manual_seed(seed)
+        return RationalReadout(RationalHead(ColumnChoiceTransitions(vocab_size=2, state_dim=3)), TASK.output_size)
+
+    compared(TASK, replace(SETTINGS, head_learning_rate=0.1), [1, 2], build)
 
 
 @pytest.mark.parametrize("labels", ["every", "last"])

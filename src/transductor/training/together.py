@@ -69,7 +69,7 @@ def train_together(
 
     for step in range(settings.steps):
         set_schedule(optimiser, base, settings, step)
-        tokens, labels = _batch(task, settings, lengths, generators)
+        tokens, labels = draw_batches(task, settings, lengths, generators)
         unit = task.unit(tokens.shape[-1])
         with sdpa_kernel(SDPBackend.MATH):  # fused attention has no batching rule, or a wrong one
             losses, accuracies = vmap(measured, in_dims=(0, 0, 0, 0, None), randomness="different")(
@@ -81,7 +81,7 @@ def train_together(
             raise TrainingError(f"the loss of seed {seeds[bad]} is {values[bad]} at step {step + 1}")
         optimiser.zero_grad(set_to_none=True)
         losses.sum().backward()
-        _clip(list(weights.values()), settings)
+        clip_each(list(weights.values()), settings)
         optimiser.step()
         for place, point in enumerate(zip(values, accuracies.tolist(), strict=True)):
             histories[place].append(TrainingPoint(step + 1, *point))
@@ -98,7 +98,7 @@ def train_together(
     return histories
 
 
-def _batch(
+def draw_batches(
     task: Task, settings: TrainingSettings, lengths: Sequence[int], generators: Sequence[torch.Generator]
 ) -> tuple[Tensor, Tensor]:
     """Draw tokens and labels ``(models, B, T)``, each model's as if it trained alone, padded to the longest."""
@@ -121,7 +121,7 @@ def _check(models: Sequence[SequenceModel[Any]], settings: TrainingSettings, see
         raise ValueError("models must have one configuration")
 
 
-def _clip(weights: Sequence[Tensor], settings: TrainingSettings) -> None:
+def clip_each(weights: Sequence[Tensor], settings: TrainingSettings) -> None:
     """Clip each model's gradients by its own norm."""
     gradients = [weight.grad for weight in weights if weight.grad is not None]
     if settings.clipping == "none" or not gradients:

@@ -8,7 +8,7 @@ from typing import ClassVar, Unpack, final
 import torch
 from torch import Tensor
 
-from transductor.checks import check_positive, one_of
+from transductor.checks import check_positive, one_of, vmapped
 from transductor.transitions.base import ChartedFamily, Sizes, Stepper
 from transductor.transitions.laws import Law, OneEntryPerColumn
 from transductor.transitions.stochastic import softmax_or_argmax, staying_logits
@@ -75,7 +75,8 @@ class ColumnChoiceTransitions(ChartedFamily):
         """Choose by argmax; the gradient is that of the softmax."""
         logits, gains = self._logits_and_gains(raw)
         choice = softmax_or_argmax(logits, 0.0, -2)
-        if torch.is_grad_enabled() and logits.requires_grad:
+        # Inside vmap the numbers do not say that a gradient is wanted of them.
+        if torch.is_grad_enabled() and (logits.requires_grad or vmapped(logits)):
             soft = torch.softmax(logits / self.temperature, -2)
             choice = choice.detach() + (soft - soft.detach())  # the bracket is exactly 0
         return choice * gains.unsqueeze(-2)

@@ -118,6 +118,7 @@ class _Learner:
         self.began = time.monotonic()
         self.seconds = seconds
         self.cut_short = False
+        self.classical_ends = True  # EDSM on all words; where it does not end, it would not on the shorter ones
         self._share, self._text, self._told = 0.0, "", self.began
 
     def go_on(self, part: float = 1.0) -> bool:
@@ -190,9 +191,12 @@ class _Learner:
                 if results[-1].errors <= _FEW * sample.labels:
                     return best_of(results)
         # Where no label is wrong the classical way is quick, and with a label at every letter hard to beat.
-        classical = merged_machine(
-            sample, way="edsm", max_states=min(self.max_states, _CLASSICAL), go_on=lambda: self.go_on(part)
-        )
+        classical = None
+        if self.classical_ends:
+            classical = merged_machine(
+                sample, way="edsm", max_states=min(self.max_states, _CLASSICAL), go_on=lambda: self.go_on(part)
+            )
+        self.classical_ends = classical is not None
         if classical is not None:
             results.append(search.improved(search.measured(classical)))
             if sample.tagged and results[-1].errors == 0:

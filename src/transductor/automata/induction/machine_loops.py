@@ -12,30 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transductor.automata.compiled import compiled
+from transductor.automata.induction.word_walks import Walks, Words
 
 Array = Any  # a numpy array; inside the loops numba decides
-
-
-class Words(NamedTuple):
-    """Labelled words, one after the other.
-
-    ``offsets`` says where each begins in ``text``; ``marks`` has the label of every prefix, negative where there is
-    none; ``sizes`` has the place of each word in a tally; ``each_prefix`` tells whether shorter prefixes have labels.
-    """
-
-    text: Array
-    offsets: Array
-    marks: Array
-    sizes: Array
-    each_prefix: bool
-
-
-class Walks(NamedTuple):
-    """Which words walk an arc or visit a state, and where they do first; see ``first_walks``."""
-
-    bounds: Array
-    in_word: Array
-    at: Array
+LANES = 16  # targets that are followed side by side
 
 
 class Present(NamedTuple):
@@ -103,80 +83,43 @@ def run(words: Words, table: Array, start: int, path: Array, tally: Array, usage
 
 
 @compiled
-def first_walks(words: Words, path: Array, states: int, letters: int) -> Walks:
-    """Return where each word walks each arc, and visits each state, for the first time.
+def _reread(
+    words: Words, path: Array, walks: Walks, kind: int, first: int, table: Array, tally: Array, changed: Array
+) -> None:
+    """Fill ``changed`` with a tally for every target from ``first`` on: that of the words that walk arc ``kind``.
 
-    Arcs are numbered ``state · letters + letter``; then come the states.  Entry i lies in ``bounds[i]:bounds[i + 1]``
-    of the two lists ``word`` and ``place``: the place in ``text`` of the first letter read after the arc or state.
+    They, or those that visit the state ``kind``, go on from the target; where the table has −1, it leads there too.
+    Targets are followed side by side, since the next step of one walk can only wait for the last.
     """
-    text, offsets = words.text, words.offsets
-    kinds = states * letters + states
-    bounds = np.zeros(kinds + 1, np.int64)
-    seen = np.full(kinds, -1, np.int64)
-    for turn in range(2):
-        if turn == 1:
-            total = 0
-            for kind in range(kinds + 1):
-                count = bounds[kind]
-                bounds[kind] = total
-                total += count
-            in_word = np.empty(total, np.int32)
-            at = np.empty(total, np.int32)
-            seen = np.full(kinds, -1, np.int64)
-        for word in range(len(offsets) - 1):
-            end = offsets[word + 1]
-            for place in range(offsets[word], end + 1):
-                state = path[place + word]
-                kind = states * letters + state
-                if seen[kind] != word:
-                    seen[kind] = word
-                    if turn == 1:
-                        in_word[bounds[kind]] = word
-                        at[bounds[kind]] = place
-                    bounds[kind] += 1
-                if place < end:
-                    kind = state * letters + text[place]
-                    if seen[kind] != word:
-                        seen[kind] = word
-                        if turn == 1:
-                            in_word[bounds[kind]] = word
-                            at[bounds[kind]] = place + 1
-                        bounds[kind] += 1
-    for kind in range(kinds, 0, -1):
-        bounds[kind] = bounds[kind - 1]
-    bounds[0] = 0
-    return Walks(bounds, in_word, at)
-
-
-@compiled
-def _reread(words: Words, path: Array, walks: Walks, kind: int, state: int, table: Array, tally: Array) -> None:
-    """Move words in ``tally``: those that walk the arc, or visit the state, ``kind`` go on from ``state`` there."""
-    text, offsets, marks, sizes, each_prefix = words
-    in_word, at = walks.in_word, walks.at
+    text, offsets, marks = words.text, words.offsets, words.marks
+    letters, lanes = table.shape[1], len(changed)
     last = tally.shape[2] - 1
+    for lane in range(lanes):
+        _clear(changed[lane])
+        _add(tally, changed[lane])
+    following = np.empty((letters, len(table)), np.int32)
+    for letter in range(letters):
+        for state in range(len(table)):
+            following[letter, state] = table[state, letter]
+    current = np.empty(lanes, np.int32)
     for entry in range(walks.bounds[kind], walks.bounds[kind + 1]):
-        word = in_word[entry]
-        current = state
+        word = walks.in_word[entry]
         end = offsets[word + 1]
-        if not each_prefix:
-            for place in range(at[entry], end):
-                current = table[current, text[place]]
-            mark = marks[end + word]
-            before = path[end + word]
-            if mark >= 0 and before != current:
-                tally[before, mark, sizes[word]] -= 1
-                tally[current, mark, sizes[word]] += 1
-            continue
-        for place in range(at[entry], end + 1):
+        for lane in range(lanes):
+            current[lane] = first + lane
+        for place in range(walks.at[entry], end + 1):
             mark = marks[place + word]
             if mark >= 0:
+                size = _size(words, word, place, last)
                 before = path[place + word]
-                if before != current:
-                    size = _size(words, word, place, last)
-                    tally[before, mark, size] -= 1
-                    tally[current, mark, size] += 1
+                for lane in range(lanes):
+                    changed[lane, before, mark, size] -= 1
+                    changed[lane, current[lane], mark, size] += 1
             if place < end:
-                current = table[current, text[place]]
+                row = following[text[place]]
+                for lane in range(lanes):
+                    target = row[current[lane]]
+                    current[lane] = first + lane if target < 0 else target
 
 
 @compiled
@@ -253,18 +196,29 @@ def redirected(words: Words, present: Present, state: int, letter: int) -> Array
     entry = letter < 0
     own = start if entry else table[state, letter]
     kind = states * letters + start if entry else state * letters + letter
-    changed = np.empty(tally.shape, tally.dtype)
-    for target in range(states):
-        _clear(changed)
-        _add(tally, changed)
+    for first in range(0, states, LANES):
+        changed = np.empty((min(LANES, states - first), *tally.shape), tally.dtype)
         if not entry:
-            table[state, letter] = target
-        if target != own:
-            _reread(words, path, walks, kind, target, table, changed)
-        bits[target] = description(changed, table, target if entry else start, states, used, weight)[0]
+            table[state, letter] = -1
+        _reread(words, path, walks, kind, first, table, tally, changed)
+        for lane in range(len(changed)):
+            target = first + lane
+            if not entry:
+                table[state, letter] = target
+            bits[target] = description(changed[lane], table, target if entry else start, states, used, weight)[0]
     if not entry:
         table[state, letter] = own
     return bits
+
+
+@compiled
+def _with(table: Array, state: int, target: int) -> Array:
+    """Return the table with ``target`` in place of ``state``."""
+    mended = np.empty(table.shape, table.dtype)
+    for row in range(table.shape[0]):
+        for letter in range(table.shape[1]):
+            mended[row, letter] = target if table[row, letter] == state else table[row, letter]
+    return mended
 
 
 @compiled
@@ -276,21 +230,18 @@ def joined(words: Words, present: Present, state: int) -> Array:
     path, walks, table, start, states, tally, used, weight = present
     letters = table.shape[1]
     bits = np.empty(states)
+    for first in range(0, states, LANES):
+        changed = np.empty((min(LANES, states - first), *tally.shape), tally.dtype)
+        _reread(words, path, walks, states * letters + state, first, _with(table, state, -1), tally, changed)
+        for lane in range(len(changed)):
+            target = first + lane
+            entry = target if start == state else start
+            bits[target] = description(changed[lane], _with(table, state, target), entry, states, used, weight)[0]
+            # The state is still in the table, without visits: take its share of the description away.
+            bits[target] += _machine_bits(states - 1, used, tally.shape[1]) - _machine_bits(
+                states, used, tally.shape[1]
+            )
     bits[state] = np.inf
-    changed = np.empty(tally.shape, tally.dtype)
-    mended = np.empty(table.shape, table.dtype)
-    for target in range(states):
-        if target == state:
-            continue
-        _clear(changed)
-        _add(tally, changed)
-        for row in range(states):
-            for letter in range(letters):
-                mended[row, letter] = target if table[row, letter] == state else table[row, letter]
-        _reread(words, path, walks, states * letters + state, target, mended, changed)
-        bits[target] = description(changed, mended, target if start == state else start, states, used, weight)[0]
-        # The state is still in the table, without visits: take its share of the description away.
-        bits[target] += _machine_bits(states - 1, used, tally.shape[1]) - _machine_bits(states, used, tally.shape[1])
     return bits
 
 
@@ -365,7 +316,6 @@ def split(words: Words, present: Present, kind: int) -> tuple[float, Array]:
     own_path = np.empty(len(own.marks), path.dtype)
     usage = np.empty((states + 1, letters), np.int64)
     current = np.empty(others.shape, others.dtype)
-    changed = np.empty(others.shape, others.dtype)
     run(own, larger, copy, own_path, current, usage)
     _add(others, current)
     for letter in range(letters):
@@ -379,17 +329,16 @@ def split(words: Words, present: Present, kind: int) -> tuple[float, Array]:
             own_walks = _walks_from(own, own_path, copy, letter)
             before = larger[copy, letter]
             chosen = before
-            for target in range(states + 1):
-                if target == before:
-                    continue
-                larger[copy, letter] = target
-                _clear(changed)
-                _add(current, changed)
-                _reread(own, own_path, own_walks, 0, target, larger, changed)
-                bits = description(changed, larger, start, states + 1, used, weight)[0]
-                if bits < best:
-                    best = bits
-                    chosen = target
+            for first in range(0, states + 1, LANES):
+                changed = np.empty((min(LANES, states + 1 - first), *others.shape), others.dtype)
+                larger[copy, letter] = -1
+                _reread(own, own_path, own_walks, 0, first, larger, current, changed)
+                for lane in range(len(changed)):
+                    larger[copy, letter] = first + lane
+                    bits = description(changed[lane], larger, start, states + 1, used, weight)[0]
+                    if bits < best:
+                        best = bits
+                        chosen = first + lane
             larger[copy, letter] = chosen
             if chosen != before:
                 better = True

@@ -53,10 +53,9 @@ def merged_machine(
     sample = _bounded(sample)
     shaped = shaped_class(sample) if shape else -1
     tree = loops.tree_of(sample.text, sample.offsets, sample.marks, sample.letters, sample.classes, shaped)
-    counts = np.arange(len(sample.lengths) * 2 + 2)
-    half = np.array([math.lgamma(count + 0.5) for count in counts]) - math.lgamma(0.5)
-    dims = (sample.letters + 1) / 2
-    complete = np.array([math.lgamma(count + dims) for count in counts]) - math.lgamma(dims)
+    # A word may pass a state with every letter, so these counts reach the length of the text.
+    most = len(sample.text) + len(sample.lengths) if shape else 0
+    half, complete = _log_rising(0.5, most), _log_rising((sample.letters + 1) / 2, most)
     wrong = math.log(noise / max(sample.classes - 1, 1))
     evidence = loops.Evidence(math.log1p(-noise), wrong, float(shape), float(trust), half, complete)
     red = np.zeros(max_states + 1, dtype=np.int64)
@@ -71,6 +70,11 @@ def merged_machine(
     number[red[:reds]] = np.arange(reds)
     rows = tree.child[red[:reds]]
     return np.where(rows < 0, -1, number[rows]).astype(np.int32)
+
+
+def _log_rising(begin: float, most: int) -> NDArray[np.float64]:
+    """Return log Γ(n + begin) − log Γ(begin) for n from 0 to ``most``."""
+    return np.concatenate([[0.0], np.cumsum(np.log(begin + np.arange(most)))])
 
 
 def shaped_class(sample: Sample) -> int:

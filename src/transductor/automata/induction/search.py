@@ -36,6 +36,12 @@ def _loops() -> ModuleType:
     return import_module("transductor.automata.induction.machine_loops")
 
 
+@cache
+def _walks() -> ModuleType:
+    """Return the compiled loop that lists walks, at its first use for the same reason."""
+    return import_module("transductor.automata.induction.word_walks")
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A machine, what the words do in it, and its description length.
@@ -82,11 +88,11 @@ class Search:
     """Local search on one sample."""
 
     def __init__(self, sample: Sample, *, max_states: int, go_on: Callable[[], bool] = lambda: True) -> None:
-        loops = _loops()
         self.sample = sample
         self.max_states = max_states
         self.go_on = go_on
-        self.words = loops.Words(sample.text, sample.offsets, sample.marks, sample.sizes, sample.tagged)
+        self.words = _walks().Words(sample.text, sample.offsets, sample.marks, sample.sizes, sample.tagged)
+        self._settled: set[tuple[int, ...]] = set()
 
     def measured(self, table: Table, start: int = 0) -> Candidate:
         """Return the candidate of a table; unvisited states go, and arcs that no word walks get the stated target."""
@@ -131,10 +137,18 @@ class Search:
         return credit
 
     def improved(self, candidate: Candidate) -> Candidate:
-        """Return a candidate that no move improves, or the best so far once ``go_on`` says no."""
+        """Return a candidate that no move improves, or the best so far once ``go_on`` says no.
+
+        Many starts end in one machine; that no move improves it is found out once.
+        """
         while self.go_on():
+            in_order = numbered(candidate)
+            if in_order in self._settled:
+                break
             better = self._joined(candidate) or self._redirected(candidate) or self._split(candidate)
             if better is None:
+                if self.go_on():
+                    self._settled.add(in_order)
                 break
             candidate = better
         return candidate
@@ -155,7 +169,7 @@ class Search:
         """Return what the loops need to know about a candidate."""
         return _loops().Present(
             candidate.path,
-            _loops().first_walks(self.words, candidate.path, candidate.states, self.sample.letters),
+            _walks().first_walks(self.words, candidate.path, candidate.states, self.sample.letters),
             candidate.table,
             candidate.start,
             candidate.states,
@@ -261,6 +275,21 @@ def changed_by_lot(candidate: Candidate, random: np.random.Generator, max_states
         )
         table = np.vstack([np.where(led, states, table), double]).astype(np.int32)
     return table, start
+
+
+def numbered(candidate: Candidate) -> tuple[int, ...]:
+    """Return the table row by row with states numbered as they are met from the start: equal for equal machines."""
+    rows = candidate.table.tolist()
+    number = {candidate.start: 0}
+    met = [candidate.start]
+    targets: list[int] = []
+    for state in met:
+        for target in rows[state]:
+            if target not in number:
+                number[target] = len(met)
+                met.append(target)
+            targets.append(number[target])
+    return tuple(targets)
 
 
 def completed(table: Table, usage: NDArray[np.int64]) -> Table:

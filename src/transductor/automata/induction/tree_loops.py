@@ -1,8 +1,9 @@
 """The loops over a prefix tree: building it, and folding one subtree into another.  Importing this imports numba.
 
 A node is a row of four tables: ``child`` (−1 where there is none), ``counts`` (how many words with each label end
-there), ``arcs`` and ``ends`` (how many words of one class go on with each letter, or end), and of ``mass``, the number
-of words that pass.  Nodes are numbered in order of length, then of letters.
+there), ``arcs`` and ``ends`` (how many words of one class go on with each letter, or end), of ``mass``, the number
+of words that pass, and of ``rank``, its place in order of length.  Nodes are numbered depth first, so that what a word
+walks lies side by side in memory, for which folding waits otherwise.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Tree(NamedTuple):
     arcs: Array
     ends: Array
     mass: Array
+    rank: Array
 
 
 class Evidence(NamedTuple):
@@ -41,10 +43,19 @@ class Evidence(NamedTuple):
 
 
 class Logs(NamedTuple):
-    """What a fold has done, so that it can be undone: pairs of nodes joined, and subtrees attached."""
+    """Pairs of nodes that a fold joins, and what undoes a trial: which of them had labels, and subtrees attached."""
 
     pairs: Array
+    labelled: Array
     attached: Array
+
+
+class Fringe(NamedTuple):
+    """What trial folds of a node at the fringe gave: with how many states, its best score, and with which state."""
+
+    tried: Array
+    score: Array
+    into: Array
 
 
 @compiled
@@ -71,18 +82,34 @@ def tree_of(text: Array, offsets: Array, marks: Array, letters: int, classes: in
                 child[node, text[place]] = size
                 size += 1
             node = following
-    # Renumber in order of length, so that the classical algorithms meet short words first.
+    # The classical algorithms take short words first, in order of letters: the place of each node in that order.
     order = np.empty(size, np.int32)
-    number = np.empty(size, np.int32)
+    place_of = np.empty(size, np.int32)
     order[0] = 0
     last = 1
     for place in range(size):
         node = order[place]
-        number[node] = place
+        place_of[node] = place
         for letter in range(letters):
             if child[node, letter] >= 0:
                 order[last] = child[node, letter]
                 last += 1
+    number = np.empty(size, np.int32)
+    rank = np.empty(size, np.int32)
+    stack = order  # read by now
+    stack[0] = 0
+    waiting = 1
+    last = 0
+    while waiting > 0:
+        waiting -= 1
+        node = stack[waiting]
+        number[node] = last
+        rank[last] = place_of[node]
+        last += 1
+        for letter in range(letters - 1, -1, -1):
+            if child[node, letter] >= 0:
+                stack[waiting] = child[node, letter]
+                waiting += 1
     sorted_child = np.full((size, letters), -1, np.int32)
     for node in range(size):
         for letter in range(letters):
@@ -107,7 +134,7 @@ def tree_of(text: Array, offsets: Array, marks: Array, letters: int, classes: in
                 node = sorted_child[node, text[place]]
             elif counted:
                 ends[node] += 1
-    return Tree(sorted_child, counts, arcs, ends, mass)
+    return Tree(sorted_child, counts, arcs, ends, mass, rank)
 
 
 @compiled
@@ -167,67 +194,143 @@ def _shape_score(tree: Tree, node: int, other: int, log_gamma: Array, log_gamma_
 
 
 @compiled
-def _folded(tree: Tree, into: int, node: int, evidence: Evidence, logs: Logs, way: int) -> tuple[float, int, int]:
-    """Fold the subtree of ``node`` into ``into``; return the score and how much of the two logs was written.
+def _folded(tree: Tree, into: int, node: int, evidence: Evidence, logs: Logs, way: int, trial: bool) -> float:
+    """Fold the subtree of ``node`` into ``into`` and return the score; a trial leaves the tree as it was.
 
-    A fold that is not allowed stops where it is; the logs allow it to be undone.
+    A fold that is not allowed stops where it is, and must be a trial.
     """
-    child, counts, arcs, ends, mass = tree
-    pairs, attached = logs
-    both = np.empty(counts.shape[1], np.int32)
+    child, counts, arcs, ends, mass = tree.child, tree.counts, tree.arcs, tree.ends, tree.mass
+    pairs, labelled, attached = logs
+    classes, letters = counts.shape[1], child.shape[1]
+    shaped = evidence.weight > 0
+    both = np.empty(classes, np.int32)
     score = 0.0
-    written = 1
-    joined = 0
+    written, moved, joined = 1, 0, 0
     pairs[0, 0] = into
     pairs[0, 1] = node
     place = 0
     while place < written:
         one = pairs[place, 0]
         other = pairs[place, 1]
-        place += 1
-        labels = _label_score(counts[one], counts[other], both, evidence.right, evidence.wrong, way)
-        score += labels * evidence.trust if labels > 0 else labels
-        if evidence.weight > 0:
+        some = 0
+        for label in range(classes):
+            some += counts[other, label]
+        if some > 0:
+            labels = _label_score(counts[one], counts[other], both, evidence.right, evidence.wrong, way)
+            score += labels * evidence.trust if labels > 0 else labels
+            if score < 0.5 * NEVER:
+                break
+            for label in range(classes):
+                counts[one, label] += counts[other, label]
+            labelled[moved, 0] = one
+            labelled[moved, 1] = other
+            moved += 1
+        if shaped:
             score += evidence.weight * _shape_score(tree, one, other, evidence.log_gamma, evidence.log_gamma_total)
-        for label in range(counts.shape[1]):
-            counts[one, label] += counts[other, label]
-        for letter in range(child.shape[1]):
-            arcs[one, letter] += arcs[other, letter]
-        ends[one] += ends[other]
-        mass[one] += mass[other]
-        if score < 0.5 * NEVER:
-            return NEVER, place, joined
-        for letter in range(child.shape[1]):
+            for letter in range(letters):
+                arcs[one, letter] += arcs[other, letter]
+            ends[one] += ends[other]
+        if not trial:
+            mass[one] += mass[other]
+        for letter in range(letters):
             below = child[other, letter]
             if below >= 0:
-                if child[one, letter] < 0:
+                own = child[one, letter]
+                if own < 0:
                     child[one, letter] = below
                     attached[joined, 0] = one
                     attached[joined, 1] = letter
                     joined += 1
                 else:
-                    pairs[written, 0] = child[one, letter]
+                    pairs[written, 0] = own
                     pairs[written, 1] = below
                     written += 1
-    return score, written, joined
+        place += 1
+    if trial:
+        for each in range(joined - 1, -1, -1):
+            child[attached[each, 0], attached[each, 1]] = -1
+        for each in range(moved - 1, -1, -1):
+            for label in range(classes):
+                counts[labelled[each, 0], label] -= counts[labelled[each, 1], label]
+        if shaped:
+            for each in range(place - 1, -1, -1):
+                one = pairs[each, 0]
+                other = pairs[each, 1]
+                for letter in range(letters):
+                    arcs[one, letter] -= arcs[other, letter]
+                ends[one] -= ends[other]
+    return NEVER if score < 0.5 * NEVER else score
 
 
 @compiled
-def _undone(tree: Tree, logs: Logs, written: int, joined: int) -> None:
-    """Take a fold back, last step first."""
-    child, counts, arcs, ends, mass = tree
-    pairs, attached = logs
-    for place in range(joined - 1, -1, -1):
-        child[attached[place, 0], attached[place, 1]] = -1
-    for place in range(written - 1, -1, -1):
-        one = pairs[place, 0]
-        other = pairs[place, 1]
-        for label in range(counts.shape[1]):
-            counts[one, label] -= counts[other, label]
+def _best_pair(
+    tree: Tree, evidence: Evidence, red: Array, reds: int, is_red: Array, fringe: Fringe, logs: Logs
+) -> tuple[int, int, int, bool]:
+    """Return parent and letter of the node that EDSM decides about, the state it joins, and whether it joins none.
+
+    The first node that fits nowhere becomes a state; otherwise the best pair is joined.  What was tried since the last
+    fold is known: a new state changes nothing in the tree.
+    """
+    child, rank = tree.child, tree.rank
+    chosen_parent, chosen_letter, chosen_into, promoted = -1, -1, -1, False
+    best = NEVER
+    for place in range(reds):
+        parent = red[place]
         for letter in range(child.shape[1]):
-            arcs[one, letter] -= arcs[other, letter]
-        ends[one] -= ends[other]
-        mass[one] -= mass[other]
+            node = child[parent, letter]
+            if node < 0 or is_red[node]:
+                continue
+            for target in range(fringe.tried[node], reds):
+                child[parent, letter] = red[target]
+                score = _folded(tree, red[target], node, evidence, logs, EVIDENCE, True)
+                child[parent, letter] = node
+                if target == 0 or score > fringe.score[node]:
+                    fringe.score[node] = score
+                    fringe.into[node] = red[target]
+            fringe.tried[node] = reds
+            if fringe.score[node] <= NEVER:
+                if not promoted or rank[node] < rank[child[chosen_parent, chosen_letter]]:
+                    promoted = True
+                    chosen_parent, chosen_letter = parent, letter
+            elif not promoted and fringe.score[node] > best:
+                best = fringe.score[node]
+                chosen_parent, chosen_letter, chosen_into = parent, letter, fringe.into[node]
+    return chosen_parent, chosen_letter, chosen_into, promoted
+
+
+@compiled
+def _next_pair(
+    tree: Tree, evidence: Evidence, way: int, red: Array, reds: int, is_red: Array, logs: Logs
+) -> tuple[int, int, int, bool]:
+    """Return the same for the other ways: the node that most words pass, or the first, and the best or first fit."""
+    child, mass, rank = tree.child, tree.mass, tree.rank
+    chosen_parent, chosen_letter, chosen_into = -1, -1, -1
+    for place in range(reds):
+        parent = red[place]
+        for letter in range(child.shape[1]):
+            node = child[parent, letter]
+            if node < 0 or is_red[node]:
+                continue
+            current = -1 if chosen_parent < 0 else child[chosen_parent, chosen_letter]
+            if way == BAYES:
+                better = current < 0 or mass[node] > mass[current]
+            else:
+                better = current < 0 or rank[node] < rank[current]
+            if better:
+                chosen_parent, chosen_letter = parent, letter
+    best = NEVER
+    if chosen_parent >= 0:
+        node = child[chosen_parent, chosen_letter]
+        for target in range(reds):
+            child[chosen_parent, chosen_letter] = red[target]
+            score = _folded(tree, red[target], node, evidence, logs, way, True)
+            if score > best:
+                best = score
+                chosen_into = red[target]
+                if way == FIRST:
+                    break
+        child[chosen_parent, chosen_letter] = node
+    return chosen_parent, chosen_letter, chosen_into, best <= (0.0 if way == BAYES else NEVER)
 
 
 @compiled
@@ -239,66 +342,22 @@ def merged(tree: Tree, evidence: Evidence, way: int, most: int, steps: int, red:
     fringe.  BAYES decides about the node that most words pass; EVIDENCE folds the best pair unless a node at the fringe
     fits nowhere, which becomes a state; FIRST takes the first node and the first fit.
     """
-    child, mass = tree.child, tree.mass
-    size, letters = child.shape
+    child = tree.child
+    size = len(child)
     is_red = np.zeros(size, np.bool_)
     for place in range(reds):
         is_red[red[place]] = True
-    logs = Logs(np.empty((size + 1, 2), np.int32), np.empty((size + 1, 2), np.int32))
+    logs = Logs(np.empty((size + 1, 2), np.int32), np.empty((size + 1, 2), np.int32), np.empty((size + 1, 2), np.int32))
+    known = size if way == EVIDENCE else 0
+    fringe = Fringe(np.zeros(known, np.int32), np.empty(known), np.empty(known, np.int32))
     for _ in range(steps):
-        chosen_parent, chosen_letter, chosen_into, promoted = -1, -1, -1, False
         if way == EVIDENCE:
-            best = NEVER
-            for place in range(reds):
-                parent = red[place]
-                for letter in range(letters):
-                    node = child[parent, letter]
-                    if node < 0 or is_red[node]:
-                        continue
-                    top = NEVER
-                    for target in range(reds):
-                        child[parent, letter] = red[target]
-                        score, written, joined = _folded(tree, red[target], node, evidence, logs, way)
-                        _undone(tree, logs, written, joined)
-                        child[parent, letter] = node
-                        top = max(top, score)
-                        if score > best and not promoted:
-                            best = score
-                            chosen_parent, chosen_letter, chosen_into = parent, letter, red[target]
-                    if top <= NEVER and (not promoted or node < child[chosen_parent, chosen_letter]):
-                        promoted = True
-                        chosen_parent, chosen_letter = parent, letter
+            parent, letter, into, promoted = _best_pair(tree, evidence, red, reds, is_red, fringe, logs)
         else:
-            for place in range(reds):
-                parent = red[place]
-                for letter in range(letters):
-                    node = child[parent, letter]
-                    if node < 0 or is_red[node]:
-                        continue
-                    current = -1 if chosen_parent < 0 else child[chosen_parent, chosen_letter]
-                    if way == BAYES:
-                        better = current < 0 or mass[node] > mass[current]
-                    else:
-                        better = current < 0 or node < current
-                    if better:
-                        chosen_parent, chosen_letter = parent, letter
-            if chosen_parent >= 0:
-                node = child[chosen_parent, chosen_letter]
-                best = NEVER
-                for target in range(reds):
-                    child[chosen_parent, chosen_letter] = red[target]
-                    score, written, joined = _folded(tree, red[target], node, evidence, logs, way)
-                    _undone(tree, logs, written, joined)
-                    if score > best:
-                        best = score
-                        chosen_into = red[target]
-                        if way == FIRST:
-                            break
-                child[chosen_parent, chosen_letter] = node
-                promoted = best <= (0.0 if way == BAYES else NEVER)
-        if chosen_parent < 0:
+            parent, letter, into, promoted = _next_pair(tree, evidence, way, red, reds, is_red, logs)
+        if parent < 0:
             return reds, 0
-        node = child[chosen_parent, chosen_letter]
+        node = child[parent, letter]
         if promoted:
             if reds >= most:
                 return reds, -1
@@ -306,6 +365,8 @@ def merged(tree: Tree, evidence: Evidence, way: int, most: int, steps: int, red:
             is_red[node] = True
             reds += 1
         else:
-            child[chosen_parent, chosen_letter] = chosen_into
-            _folded(tree, chosen_into, node, evidence, logs, way)
+            child[parent, letter] = into
+            _folded(tree, into, node, evidence, logs, way, False)
+            for each in range(known):
+                fringe.tried[each] = 0
     return reds, 1
