@@ -165,10 +165,35 @@ def recall(task, word):
     return known.get(word[-1], IGNORED)
 
 
+def partly_observed(task, word):
+    """The probability of every state together with the word, summed over what slipped and what was hidden."""
+    count, images = task.states, task.permutations().tolist()
+    joint = [1.0] + [0.0] * (count - 1)
+    for token in word:
+        letter, seen = divmod(token, 1 + 2 * count)
+        possible = range(task.letters) if letter == task.letters else [letter]
+        shown = task.hidden if letter == task.letters else 1 - task.hidden
+        after = [0.0] * count
+        for acting in possible:
+            for place, weight in enumerate(joint):
+                for to in range(count):
+                    goes = (1 - task.slip) * (images[acting][place] == to) + task.slip / count
+                    after[to] += weight * goes * shown / task.letters
+        for to in range(count):
+            if seen == 0:
+                after[to] *= 1 - task.read - task.reveal
+            elif seen <= count:
+                after[to] *= task.read * ((1 - task.noise) * (seen - 1 == to) + task.noise / count)
+            else:
+                after[to] *= task.reveal * (seen - 1 - count == to)
+        joint = [weight / sum(after) for weight in after]
+    return next(place for place, weight in enumerate(joint) if weight >= max(joint) - 1e-6)
+
+
 JUDGES = {
     **{judge.__name__: judge for judge in (counting, parity, even_pairs, cycle, arithmetic, arithmetic_left_to_right)},
     **{judge.__name__: judge for judge in (addition, text_addition, value, flip_flop, flip_flop_undo, group, tomita)},
-    **{judge.__name__: judge for judge in (boolean, copying, recall, held_count)},
+    **{judge.__name__: judge for judge in (boolean, copying, recall, held_count, partly_observed)},
     "flip_flop_sparse": flip_flop,
     "flip_flop_dense": flip_flop,
     "addition_carry_in": addition,

@@ -27,6 +27,7 @@ from transductor.automata.expression_writing import as_regex
 from transductor.automata.finite_automata import DFA, NFA
 from transductor.automata.first_order import as_first_order
 from transductor.automata.formats import AutomatonFormatError, read, read_dfa, write
+from transductor.automata.hidden_markov import HiddenMarkovModel, fitted_hidden_markov, spectral_hidden_markov
 from transductor.automata.induction.learning import MachineFromLabels, learned_from_labels
 from transductor.automata.labelled_series import labels_of_series, series_of_labels
 from transductor.automata.library import machine
@@ -56,6 +57,7 @@ __all__ = [
     "AutomatonFromNumbers",
     "Equivalence",
     "HankelBlock",
+    "HiddenMarkovModel",
     "LearnedAutomaton",
     "MachineFromLabels",
     "MooreMachine",
@@ -80,6 +82,7 @@ __all__ = [
     "draw",
     "equivalent",
     "extended",
+    "fitted_hidden_markov",
     "from_dfa",
     "gated",
     "hadamard_product",
@@ -109,6 +112,7 @@ __all__ = [
     "scaled",
     "series_of_labels",
     "shuffle_product",
+    "spectral_hidden_markov",
     "starred",
     "sum_of",
     "svg",

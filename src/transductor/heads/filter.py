@@ -80,7 +80,7 @@ class FilterHead(RationalHead):
         )
         time = states.shape[-2]
         document, begins = (None, None) if layout.offsets is None else documents(layout.offsets, time)
-        before = torch.cat((torch.zeros_like(logs[..., :1]), logs[..., :-1]), -1)[..., :time]
+        before = torch.nn.functional.pad(logs, (1, 0))[..., :-1]
         if begins is not None:
             before = before.where(~begins, 0.0)
         alive = logs > -torch.inf

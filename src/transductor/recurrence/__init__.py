@@ -1,6 +1,7 @@
 """The scan: all states of a linear recurrence, by several backends, for padded, packed and sharded batches."""
 
 from transductor.recurrence.backends import BACKEND_NAMES, BACKENDS, Backend
+from transductor.recurrence.best_paths import best_paths
 from transductor.recurrence.layout import Layout, check_mask, check_offsets, mask_from_lengths
 from transductor.recurrence.norms import NORMS, Normalised
 from transductor.recurrence.problem import Problem
@@ -23,6 +24,7 @@ __all__ = [
     "Semiring",
     "Shards",
     "Stretches",
+    "best_paths",
     "check_mask",
     "check_offsets",
     "mask_from_lengths",

@@ -11,10 +11,12 @@ from transductor.tasks.even_pairs import EvenPairs
 from transductor.tasks.flip_flop import FlipFlop, FlipFlopWithUndo
 from transductor.tasks.group_word_problem import GroupWordProblem
 from transductor.tasks.held_count import HeldCount
+from transductor.tasks.hidden_process import HiddenProcess
 from transductor.tasks.long_addition import LongAddition
 from transductor.tasks.modular_arithmetic import ModularArithmetic, ModularArithmeticLeftToRight
 from transductor.tasks.modular_counting import ModularCounting
 from transductor.tasks.parity import Parity
+from transductor.tasks.partly_observed import PartlyObserved
 from transductor.tasks.registry import TASKS, task_named
 from transductor.tasks.text_addition import TextAddition
 from transductor.tasks.tomita import Tomita
@@ -33,12 +35,14 @@ __all__ = [
     "FlipFlopWithUndo",
     "GroupWordProblem",
     "HeldCount",
+    "HiddenProcess",
     "LongAddition",
     "ModularArithmetic",
     "ModularArithmeticLeftToRight",
     "ModularCounting",
     "MooreMachine",
     "Parity",
+    "PartlyObserved",
     "Task",
     "TextAddition",
     "Tomita",

@@ -20,6 +20,7 @@ from transductor.tasks.long_addition import LongAddition
 from transductor.tasks.modular_arithmetic import ModularArithmetic, ModularArithmeticLeftToRight
 from transductor.tasks.modular_counting import ModularCounting
 from transductor.tasks.parity import Parity
+from transductor.tasks.partly_observed import PartlyObserved
 from transductor.tasks.text_addition import TextAddition
 from transductor.tasks.tomita import Tomita
 
@@ -47,6 +48,7 @@ TASKS: Final[dict[str, Callable[..., Task]]] = {
     "boolean": BooleanFormula,
     "copying": Copying,
     "recall": AssociativeRecall,
+    "partly_observed": PartlyObserved,
 }
 
 # Tasks that take one integer after a colon, their first parameter.
@@ -64,6 +66,7 @@ _NUMBERED: Final = (
     "tomita",
     "boolean",
     "copying",
+    "partly_observed",
 )
 
 

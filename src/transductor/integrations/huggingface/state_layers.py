@@ -203,7 +203,7 @@ class StaticStateLayer(_Stepping, StaticLayer):  # type: ignore[misc]
     def prepare(self, head: RationalHead) -> Stepper:
         """Return the stepper, computed once after a reset; its tensors keep their addresses."""
         if self.stepper is None or not self.prepared:
-            fresh, before = head.transitions.stepper(), self.stepper
+            fresh, before = head.stepper(None), self.stepper
             if torch.compiler.is_compiling():  # a graph cannot fix the address of a tensor
                 return fresh
             if before is not None and _can_hold(before.kept, fresh.kept):
