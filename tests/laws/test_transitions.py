@@ -91,7 +91,7 @@ OPTIONS = {
     "block_sparse": {"block_size": 3, "bandwidth": 0},
     "random": {"spectral_cap": 0.1},
     "positive": {"leak": 0.1},
-    "column_choice": {"gains": "fixed", "gain_cap": 2.0, "temperature": 0.3},
+    "column_choice": {"gains": "fixed", "gain_cap": 2.0, "surrogate_temperature": 0.3},
 }
 
 # A choice jumps: its gradient is another map's, and no constant bounds its change.

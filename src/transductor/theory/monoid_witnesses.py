@@ -198,12 +198,12 @@ FAMILIES: Final = tuple(MEMBERS)
 
 
 # The family of the house that holds the matrices of a witness; Householder's take any number of reflections there only
-# if all letters have one determinant; permutation × diagonal has no family, and exact stochastic ones start one-hot.
+# if all letters have one determinant; exact stochastic ones start one-hot.
 COMPILED: Final = {
     "diagonal": "dense",
     "signed diagonal": "signed_diagonal",
     "rotating planes": "exponential",
-    "permutation × diagonal": "dense",
+    "permutation × diagonal": "column_choice",
     "column-stochastic": "dense",
     "Householder": "orthogonal",
     "Cayley": "cayley",

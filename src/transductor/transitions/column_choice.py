@@ -30,20 +30,26 @@ class ColumnChoiceTransitions(ChartedFamily):
             takes the gradient of its column's choice with it, so that machines of 0 and 1 train better with ``"fixed"``
             (keep, flip and reset at d = 4, 300 steps of Adam at 0.1: five of five seeds right at 200, against two).
         gain_cap: Bound γ of the gains, which start near it.  With 1 the l1 norm of a state never grows.
-        temperature: Of the softmax whose gradient stands in for that of the choice.
+        surrogate_temperature: Of the softmax whose gradient stands in for that of the choice. Annealing leaves it alone:
+            at a low one the gradient of a column that is far from another choice vanishes.
     """
 
     name = "column_choice"
-    options: ClassVar[tuple[str, ...]] = ("gains", "gain_cap", "temperature")
+    options: ClassVar[tuple[str, ...]] = ("gains", "gain_cap", "surrogate_temperature")
 
     def __init__(
-        self, *, gains: str = "signed", gain_cap: float = 1.0, temperature: float = 1.0, **sizes: Unpack[Sizes]
+        self,
+        *,
+        gains: str = "signed",
+        gain_cap: float = 1.0,
+        surrogate_temperature: float = 1.0,
+        **sizes: Unpack[Sizes],
     ) -> None:
         one_of("gains", gains, ("signed", "fixed"))
-        for name, value in (("gain_cap", gain_cap), ("temperature", temperature)):
+        for name, value in (("gain_cap", gain_cap), ("surrogate_temperature", surrogate_temperature)):
             if not (isinstance(value, (int, float)) and 0 < value < math.inf):
                 raise ValueError(f"{name} must be a positive number; got {value!r}")
-        self.gains, self.gain_cap, self.temperature = gains, gain_cap, temperature
+        self.gains, self.gain_cap, self.surrogate_temperature = gains, gain_cap, surrogate_temperature
         check_positive("state_dim", sizes["state_dim"])
         super().__init__(**sizes)
 
@@ -77,7 +83,7 @@ class ColumnChoiceTransitions(ChartedFamily):
         choice = softmax_or_argmax(logits, 0.0, -2)
         # Inside vmap the numbers do not say that a gradient is wanted of them.
         if torch.is_grad_enabled() and (logits.requires_grad or vmapped(logits)):
-            soft = torch.softmax(logits / self.temperature, -2)
+            soft = torch.softmax(logits / self.surrogate_temperature, -2)
             choice = choice.detach() + (soft - soft.detach())  # the bracket is exactly 0
         return choice * gains.unsqueeze(-2)
 
