@@ -181,10 +181,11 @@ def expressive_hierarchy(
         ),
         "holds with care",
         "Rational series ⊊ Transductors is shown by construction, where no norm bounds the readout; Transformers ⊊ "
-        "Transductors as far as parity is (statement 5). F_RT ⊆ F_RNN is argued from the head alone: attention looks "
-        "up x_i, which 2ⁿ histories must keep apart, so no recurrent network of finite precision does it, and for "
-        "unbounded precision nothing is shown. Dyck-k of any depth is within reach of hard attention over exact "
-        "states, so it separates nothing.",
+        "Transductors as far as parity is (statement 5). F_RT ⊆ F_RNN is argued from the head alone, and is not shown: "
+        "attention looks up x_i among n letters with numbers of O(log n) bits, and 2ⁿ histories must then be kept "
+        "apart, so a recurrent network needs n bits for it. With numbers of unbounded precision nothing is shown "
+        "either way. That some context-free language is out of reach may stand, but not the example: Dyck-k of any "
+        "depth is within reach of hard attention over exact states.",
         measurements={
             "dyck_words": asked,
             "dyck_wrong": wrong,
@@ -259,8 +260,8 @@ def representational_completeness_via_krohn_rhodes(
         checks.witness(f"orders of the groups by level, all maps of 3 points: {three}"),
         "holds with care",
         "Groups and resets alternate; they do not stand on two sides: the maps of three points have groups on two "
-        "levels, each with resets of its own (their complexity is 2). A level is moved by the state above it before "
-        "the letter, which a head must look back for, and resets need state, not a feed-forward layer. The cascade is "
-        "not needed: every finite machine is one head of 0/1 matrices.",
+        "levels, each with resets of its own (one level of groups is not enough, by a theorem of Rhodes). A level is "
+        "moved by the state above it before the letter, which a head must look back for, and resets need state, not a "
+        "feed-forward layer. The cascade is not needed: every finite machine is one head of 0/1 matrices.",
         measurements={"levels": levels, "direct": direct},
     )
