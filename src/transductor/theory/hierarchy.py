@@ -118,6 +118,14 @@ def _answers(attention: HardAttention, bits: int) -> tuple[Tensor, Tensor]:
     return stored, torch.cat(answers, 1)
 
 
+def _bits_of_lookup(stored: int) -> int:
+    """Return how many bits the largest state or score has, when the last of so many letters is looked up."""
+    attention = _lookup()
+    states = attention.automaton.trajectory("0" * stored + "?" * stored)
+    scores = states[-1] @ attention.scores @ states.T
+    return max(abs(int(value)) for value in (*states.ravel(), *scores)).bit_length()
+
+
 def score_example(matcher: HardAttention, word: Sequence[str]) -> dict[str, Any]:
     """Return for each closing bracket by how much each opening one misses the best score, for a picture."""
     rows, below = matcher.score_rows(word), []
@@ -155,6 +163,8 @@ def expressive_hierarchy(
     checks.equal(f"rank of its Hankel block of {block} rows", rank, block - 1)
     stored, answers = _answers(_lookup(), bits)
     checks.equal("letters looked up wrongly", int((stored != answers).sum()), 0)
+    needed = {str(letters): _bits_of_lookup(letters) for letters in (10, 100, 1000)}
+    checks.true(f"a look at 1000 letters needs {needed['1000']} bits", needed["1000"] <= needed["10"] + 2 * 7)
     # Two stored words with other answers are two states of any machine that is asked for an index afterwards.
     checks.equal("stored words that must be told apart", len(answers.unique(dim=0)), 2**bits)
     example = score_example(
@@ -177,7 +187,8 @@ def expressive_hierarchy(
         0,
         len(checks.failed),
         checks.witness(
-            f"states (1, D, t, D², tD); no rounding up to length {guaranteed}, first misses at depth {missed}"
+            f"states (1, D, t, D², tD); no rounding up to length {guaranteed}, first misses at depth {missed}; bits of "
+            f"the integers in a lookup among so many letters: {needed}"
         ),
         "holds with care",
         "Rational series ⊊ Transductors is shown by construction, where no norm bounds the readout; Transformers ⊊ "
@@ -192,6 +203,7 @@ def expressive_hierarchy(
             "dyck": _scores_of(matcher, kinds),
             "rank": rank,
             "nerode_classes": 2**bits,
+            "bits_of_lookup": needed,
             "scores": example,
             "exact_horizon": guaranteed,
             "rounding": {"first_missed_depth": missed},
