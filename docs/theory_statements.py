@@ -62,15 +62,15 @@ CAPTIONS = {
 
 # The counterexample of each statement that is false as written, in a line that a reader can run.
 IN_A_LINE = {
-    9: "from transductor.theory import capacity; print(capacity.effective_capacity_increase(longest=1).witness)",
+    9: "from transductor.theory import capacity; print(capacity.effective_capacity_increase(longest=1).shown)",
     11: "from transductor.theory import logic; "
-    "print(logic.logical_characterization_via_weighted_mso(machines=0).witness)",
+    "print(logic.logical_characterization_via_weighted_mso(machines=0).shown)",
     21: "from transductor.theory import random_features as features; "
-    "print(features.uniform_spectral_approximation_bound(dims=(8,), draws=1, length=2).witness)",
+    "print(features.uniform_spectral_approximation_bound(dims=(8,), draws=1, length=2).shown)",
     25: "from transductor.theory import optimisation; "
-    "print(optimisation.gradient_maintenance_via_deep_injection(cases=0).witness)",
+    "print(optimisation.gradient_maintenance_via_deep_injection(cases=0).shown)",
     28: "from transductor.theory import generalisation; "
-    "print(generalisation.length_independent_generalization(tokens=25))",
+    "print(generalisation.length_independent_generalization(tokens=25).shown)",
 }
 BEYOND_THE_PAPER = {
     22: "How sharp the step is, from L = 4 on, and why parity is no harder than a constant label: "

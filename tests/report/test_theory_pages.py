@@ -56,6 +56,7 @@ def test_every_statement_that_is_false_as_written_has_its_counterexample_in_a_li
     for number, line in page.IN_A_LINE.items():
         assert wrong[number] in line
         assert f"\n```python\n{line}\n```\n" in PAGE
+        assert line.endswith(".shown)")  # which says so if the counterexample is none
 
 
 def test_a_changed_number_of_the_record_changes_the_page():

@@ -34,10 +34,13 @@ def test_every_statement_of_the_second_half_is_here():
 
 @pytest.mark.parametrize(("name", "small", "changed"), CHANGED)
 def test_a_changed_construction_is_refused(name, small, changed):
-    assert STATEMENTS[name].run(**small)
+    confirmed = STATEMENTS[name].run(**small)
+    assert confirmed
+    assert not confirmed.shown.startswith("NOT")
     refused = STATEMENTS[name].run(**small, **changed)
     assert not refused
     assert "NOT CONFIRMED" in str(refused)
+    assert refused.shown.startswith("NOT CONFIRMED")
 
 
 def test_another_formula_is_refused(monkeypatch):
