@@ -99,6 +99,15 @@ class Task(ABC):
             check_probability("bias", bias)
         return self._sample(batch_size, length, generator, bias)
 
+    def drawn(self, batch_size: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return sampled tokens ``(B, T)`` and the labels that models are trained on, ``(B, T)``: the truth.
+
+        Where the truth is only the likeliest answer, a task gives what really came instead: a model of the smallest
+        loss on that gives every answer its probability.
+        """
+        tokens = self.sample(batch_size, length, generator)
+        return tokens, self.truth(tokens)
+
     @final
     def truth(self, tokens: Tensor) -> Tensor:
         """Return the right label at every position of ``tokens`` ``(B, T)``, same shape; empty where T is zero."""
