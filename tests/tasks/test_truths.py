@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from tests.tasks.cases import NAMES, all_words, generator
+from tests.tasks.cases import NAMES, all_words, generator, values_to_print
 from transductor.automata.library import machine
 from transductor.tasks import IGNORED, TASKS, task_named
 
@@ -190,10 +190,17 @@ def partly_observed(task, word):
     return next(place for place, weight in enumerate(joint) if weight >= max(joint) - 1e-6)
 
 
+def repl_traces(task, word):
+    told = values_to_print(task, word)
+    return IGNORED if told is None else task.variables + max(told, key=lambda value: (told[value], -value))
+
+
 JUDGES = {
     **{judge.__name__: judge for judge in (counting, parity, even_pairs, cycle, arithmetic, arithmetic_left_to_right)},
     **{judge.__name__: judge for judge in (addition, text_addition, value, flip_flop, flip_flop_undo, group, tomita)},
     **{judge.__name__: judge for judge in (boolean, copying, recall, held_count, partly_observed)},
+    **{judge.__name__: judge for judge in (repl_traces,)},
+    "repl_traces_observed": repl_traces,
     "flip_flop_sparse": flip_flop,
     "flip_flop_dense": flip_flop,
     "addition_carry_in": addition,

@@ -18,6 +18,7 @@ from transductor.tasks.modular_counting import ModularCounting
 from transductor.tasks.parity import Parity
 from transductor.tasks.partly_observed import PartlyObserved
 from transductor.tasks.registry import TASKS, task_named
+from transductor.tasks.repl_traces import ReplTraces
 from transductor.tasks.text_addition import TextAddition
 from transductor.tasks.tomita import Tomita
 
@@ -43,6 +44,7 @@ __all__ = [
     "MooreMachine",
     "Parity",
     "PartlyObserved",
+    "ReplTraces",
     "Task",
     "TextAddition",
     "Tomita",

@@ -21,6 +21,7 @@ from transductor.tasks.modular_arithmetic import ModularArithmetic, ModularArith
 from transductor.tasks.modular_counting import ModularCounting
 from transductor.tasks.parity import Parity
 from transductor.tasks.partly_observed import PartlyObserved
+from transductor.tasks.repl_traces import ReplTraces
 from transductor.tasks.text_addition import TextAddition
 from transductor.tasks.tomita import Tomita
 
@@ -49,6 +50,8 @@ TASKS: Final[dict[str, Callable[..., Task]]] = {
     "copying": Copying,
     "recall": AssociativeRecall,
     "partly_observed": PartlyObserved,
+    "repl_traces": ReplTraces,
+    "repl_traces_observed": partial(ReplTraces, hidden=0.0),
 }
 
 # Tasks that take one integer after a colon, their first parameter.
@@ -67,6 +70,8 @@ _NUMBERED: Final = (
     "boolean",
     "copying",
     "partly_observed",
+    "repl_traces",
+    "repl_traces_observed",
 )
 
 
