@@ -5,6 +5,7 @@ from transductor.tasks.associative_recall import AssociativeRecall
 from transductor.tasks.base import AutomatonTask, Task
 from transductor.tasks.base_value import BaseValue
 from transductor.tasks.boolean_formula import BooleanFormula
+from transductor.tasks.chess import Chess
 from transductor.tasks.copying import Copying
 from transductor.tasks.cycle_navigation import CycleNavigation
 from transductor.tasks.even_pairs import EvenPairs
@@ -29,6 +30,7 @@ __all__ = [
     "AutomatonTask",
     "BaseValue",
     "BooleanFormula",
+    "Chess",
     "Copying",
     "CycleNavigation",
     "EvenPairs",

@@ -10,6 +10,7 @@ from transductor.tasks.associative_recall import AssociativeRecall
 from transductor.tasks.base import Task
 from transductor.tasks.base_value import BaseValue
 from transductor.tasks.boolean_formula import BooleanFormula
+from transductor.tasks.chess import Chess
 from transductor.tasks.copying import Copying
 from transductor.tasks.cycle_navigation import CycleNavigation
 from transductor.tasks.even_pairs import EvenPairs
@@ -52,6 +53,7 @@ TASKS: Final[dict[str, Callable[..., Task]]] = {
     "partly_observed": PartlyObserved,
     "repl_traces": ReplTraces,
     "repl_traces_observed": partial(ReplTraces, hidden=0.0),
+    "chess": Chess,
 }
 
 # Tasks that take one integer after a colon, their first parameter.
@@ -72,6 +74,7 @@ _NUMBERED: Final = (
     "partly_observed",
     "repl_traces",
     "repl_traces_observed",
+    "chess",
 )
 
 
