@@ -124,6 +124,8 @@ def test_answers_are_those_to_every_question():
     asked = torch.cat((tokens[:, None, :58].expand(-1, 70, -1), 193 + number.expand(4, 70)[..., None]), 2)
     assert torch.equal(task.truth(asked.flatten(0, 1))[:, -1].unflatten(0, (4, 70)), answers[:, 57])
     assert task.answers(tokens[:, :0]).shape == (4, 0, 70)
+    with pytest.raises(ValueError, match="tokens must have two axes"):
+        task.answers(tokens[0])
 
 
 @pytest.mark.parametrize(

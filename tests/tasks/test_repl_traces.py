@@ -117,6 +117,17 @@ def test_the_published_samples_stay_what_they_are():
     assert digests == ["9b2b5c3ed60a837c", "d85dc0bfd15591f2"]
 
 
+def test_bad_tokens_are_refused_by_name():
+    task = ReplTraces()
+    with pytest.raises(ValueError, match="tokens must have two axes"):
+        task.next_tokens(torch.tensor([0]))
+    with pytest.raises(IndexError, match="tokens must lie in"):
+        task.next_tokens(torch.tensor([[14]]))
+    with pytest.raises(ValueError, match="length must be at least 17"):
+        task.drawn(1, 16, generator())
+    assert task.next_tokens(torch.empty(2, 0, dtype=torch.long)).shape == (2, 0, 14)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [({"variables": 1}, "variables must be an integer from 2 to 6"), ({"variables": 7}, "from 2 to 6; got 7"),

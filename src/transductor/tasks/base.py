@@ -111,9 +111,7 @@ class Task(ABC):
     @final
     def truth(self, tokens: Tensor) -> Tensor:
         """Return the right label at every position of ``tokens`` ``(B, T)``, same shape; empty where T is zero."""
-        check_token_ids("tokens", tokens, self.vocab_size)
-        if tokens.ndim != 2:
-            raise ValueError(f"tokens must have two axes, batch and time; got the shape {tuple(tokens.shape)}")
+        self._check_tokens(tokens)
         if tokens.numel() == 0:
             return tokens.to(torch.float64 if self.output_kind == "real" else torch.int64)
         return self._labels(tokens.long())
@@ -150,6 +148,12 @@ class Task(ABC):
     def _machine(self) -> MooreMachine | None:
         """Build the machine that :meth:`automaton` returns; it is built once for equal tasks."""
         return None
+
+    @final
+    def _check_tokens(self, tokens: Tensor) -> None:
+        check_token_ids("tokens", tokens, self.vocab_size)
+        if tokens.ndim != 2:
+            raise ValueError(f"tokens must have two axes, batch and time; got the shape {tuple(tokens.shape)}")
 
     def _check_length(self, length: int) -> None:
         check_positive("length", length)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transductor.automata.moore import IGNORED
-from transductor.checks import check_positive, check_token_ids
+from transductor.checks import check_positive
 from transductor.configuration import configuration
 from transductor.tasks.base import Task
 from transductor.tasks.chess_rules import KNIGHT, PIECES, START, Positions
@@ -150,7 +150,7 @@ class Chess(Task):
 
     def answers(self, tokens: Tensor) -> Tensor:
         """Return the answers to all ``QUESTIONS`` after each position of ``tokens`` ``(B, T)``: ``(B, T, 70)``."""
-        check_token_ids("tokens", tokens, self.vocab_size)
+        self._check_tokens(tokens)
         after = [torch.from_numpy(_facts(positions)) for positions in _played(tokens.long().numpy())]
         return torch.stack(after, 1) if after else torch.zeros(len(tokens), 0, len(QUESTIONS), dtype=torch.long)
 

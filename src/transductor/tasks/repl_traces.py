@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from transductor.automata.moore import IGNORED
-from transductor.checks import check_token_ids
 from transductor.configuration import configuration
 from transductor.tasks.base import Task
 from transductor.tasks.hidden_process import MARGIN
@@ -120,7 +119,7 @@ class ReplTraces(Task):
         The result is ``(B, T, V)`` in float64.  It is the exact distribution, given the tokens so far; where they could
         not have been drawn, it is zero.
         """
-        check_token_ids("tokens", tokens, self.vocab_size)
+        self._check_tokens(tokens)
         tokens = tokens.long()
         batch_size, length = tokens.shape
         if length == 0:
