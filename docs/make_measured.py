@@ -280,6 +280,119 @@ def scan_on_gpu() -> str:
     return table(("B, T", "forward", "forward + backward", *peers, "JAX `associative_scan`"), rows)
 
 
+def _case(name: str, part: str, label: str, batch: int, time: int) -> Numbers:
+    """Return a case of a record of the scan."""
+    (case,) = (
+        one
+        for one in record(name).measurements[part]
+        if (one["label"], one["case"]["batch"], one["case"]["time"]) == (label, batch, time)
+    )
+    return dict(case)
+
+
+def floors() -> str:
+    """What the parts of a scan take at the speed of the machine."""
+    rates = record("scan_cuda").measurements["ceilings"]
+    least = _case("scan_cuda", "lengths", "d=16, V=8", 64, 8192)["floor"]["forward"]
+    copied, recurrence, products = (
+        1e6 * least[what] / rates[rate]
+        for what, rate in (("bytes", "bytes_per_second"), ("operations", "float32"), ("chunk_operations", "float32"))
+    )
+    return (
+        "At B = 64, T = 8 192, d = 16, float32 on an H200 (measured there: "
+        f"{rates['bytes_per_second'] / 1e12:.1f} TB/s for a large copy, {rates['float32'] / 1e12:.0f} TFLOP/s for "
+        f"float32 products, {rates['float64'] / 1e12:.0f} for float64): "
+        f"{copied:.0f} µs for the bytes, {recurrence:.0f} µs for the recurrence, {products:.0f} µs for the products, "
+        f"{products / 2:.0f} with words of two tokens. So the products decide the time."
+    )
+
+
+def scan_errors() -> str:
+    """The largest deviation of the scan from float64, over all cases in float32."""
+    errors = [
+        one["errors"]
+        for one in record("scan_cuda").measurements["correctness"]
+        if one["contender"] == "triton" and "T=32768" in one["case"]
+    ]
+    states = max(one["states"]["max"] for one in errors)
+    gradients = max(one[name]["max"] for one in errors for name in one if name != "states")
+    said = [f"{error:.1e}".replace("e-0", "e-") for error in (states, gradients)]
+    return f"Errors at T = 32 768 against float64 on the same table: {said[0]} for states, {said[1]} for gradients."
+
+
+def bounds() -> str:
+    """How far the scan is from what bounds it."""
+
+    def over(part: str, label: str, batch: int, time: int) -> float:
+        case = _case("scan_cuda", "shapes", label, batch, time)
+        return float(case["contenders"]["auto"]["forward"]["seconds"] / case["floor"]["forward"][part])
+
+    batches = [over("chunk_seconds", f"d={d}, V=8", 64, 2048) for d in (32, 64)]
+    single = over("chunk_seconds", "d=32, V=8", 1, 32768)
+    table = over("seconds", "d=16, V=50257", 64, 2048)
+    return (
+        f"With a batch, d = 32 and 64 take {min(batches):.1f} times their products alone; a single sequence of d = 32 "
+        f"takes {single:.1f} times, for want of chunks. Reading V = 50 257 matrices once is {table:.0f} times its "
+        "floor, because two passes gather a kilobyte per token from L2."
+    )
+
+
+def cost() -> str:
+    """What a head costs a model, decoding and training."""
+    added = [
+        cell["models"]["transductor"]["seconds"] / cell["models"]["transformer"]["seconds"] - 1
+        for cell in record("model_decoding_cuda").measurements["cells"]
+    ]
+    models = record("model_training_cuda").measurements["models"]
+    without, with_head = (models[name]["device_seconds"] for name in ("transformer", "transductor"))
+    clock = [turn for model in models.values() for turn in model["turns"]]
+    records = {
+        kind: f"[model_{kind}_cuda.json](../benchmarks/results/model_{kind}_cuda.json)"
+        for kind in ("decoding", "training")
+    }
+    return (
+        f"**Decoding** a token costs {100 * min(added):.1f} to {share(max(added))} more (B = 1 and 8 after 128, 2 048 "
+        f"and 8 192 tokens; {records['decoding']}): one kernel for the step, one for all layers' projections, the "
+        "additions inside kernels that are there anyway.\n\n"
+        f"**A training step** takes {1e3 * without:.2f} ms without the head and {1e3 * with_head:.2f} ms with it, "
+        f"captured in a CUDA graph: {100 * (with_head / without - 1):+.1f} % ({records['training']}). The mark is 3 %. "
+        "What came to it: one product for all layers in place of one for each, and the kernels at d = 32. Most of the "
+        "rest is the injection itself, written and read again.\n\n"
+        f"By the host's clock the same step takes {1e3 * min(clock):.0f} to {1e3 * max(clock):.0f} ms for either "
+        "model: on the machine at hand the host launches more slowly than the device computes, and by a different "
+        "amount every time. Both clocks are in the record."
+    )
+
+
+# docs/certify.md and docs/proofs.md
+
+
+def nearly_right() -> str:
+    """What is certified of counters whose turns are a little off."""
+    rows = []
+    for one in record("small_measurements").measurements["nearly right"]:
+        error, horizon = f"{one['error']:.0e}".replace("e-0", "e-"), grouped(one["holds_up_to"])
+        known = [error if one["error"] else "0", "perfect" if one["perfect"] else "wrong"]
+        found = [horizon, f"1{_raised(one['word'])}"] if one["word"] else [f"{horizon}, the horizon asked for", "none"]
+        rows.append([*known, *found, f"{one['seconds']:.2f} s", f"{one['check']:.2f} s"])
+    words = ("error per turn", "1 000 random words", "certify: no word is wrong up to", "first wrong word")
+    return table((*words, "time", "check"), rows)
+
+
+def _raised(exponent: int) -> str:
+    return str(exponent).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def rocq() -> str:
+    """Sizes of files for Rocq, and what coqc takes."""
+    rows = []
+    for one in record("small_measurements").measurements["rocq"]["table"]:
+        name = one["machine"] if "|" not in one["machine"] else f"`{one['machine']}`".replace("|", "\\|")
+        size = f"{one['bytes'] / 1e3:.0f} kB"
+        rows.append([name, str(one["states"]), str(one["letters"]), size, f"{digits(one['seconds'])} s"])
+    return table(("machine", "states", "letters", "file", "`coqc`"), rows)
+
+
 PAGES: Final[dict[str, dict[str, Callable[[], str]]]] = {
     "attention": {"certified attention": certified_attention},
     "automata": {"large machines": large_machines, "spectral learning": spectral_learning},
@@ -287,7 +400,15 @@ PAGES: Final[dict[str, dict[str, Callable[[], str]]]] = {
     "induction": {"machines from labels": machines_from_labels, "networks from labels": networks_from_labels},
     "sidecar": {"sidecars": sidecars},
     "scan": {"scan on a CPU": scan_on_cpu},
-    "kernels": {"scan on a GPU": scan_on_gpu},
+    "kernels": {
+        "floors": floors,
+        "scan on a GPU": scan_on_gpu,
+        "errors": scan_errors,
+        "bounds": bounds,
+        "cost": cost,
+    },
+    "certify": {"nearly right": nearly_right},
+    "proofs": {"rocq": rocq},
 }
 
 
