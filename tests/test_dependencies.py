@@ -9,6 +9,8 @@ import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 
+import transductor
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -73,3 +75,10 @@ def test_the_source_distribution_has_every_file_of_the_package():
     assert len(others) > 10
     for path in others:
         assert any(fnmatch(path.as_posix(), each) for each in named) or any(map(path.match, anywhere)), path
+
+
+def test_everything_says_the_same_version():
+    version = PROJECT["version"]
+    cited = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert cited[1] == newest[1] == transductor.__version__ == version
