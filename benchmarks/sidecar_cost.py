@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import math
 import textwrap
 import time
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import matplotlib.pyplot as plt
 import torch
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -36,6 +36,7 @@ from transductor.bench.timing import quiet_collector
 from transductor.integrations.huggingface import attach, detach, head_for, sidecar_of, tabulate
 from transductor.integrations.huggingface.host_models import host_of
 from transductor.integrations.huggingface.sidecar import MODULE_NAME, install
+from transductor.report.style import READABLE, median_interval, save_figure
 from transductor.results import Record, environment
 from transductor.transitions import CayleyTransitions, SharedBasisTransitions
 
@@ -399,22 +400,8 @@ GENERATE, GENERATE_STATIC = "generate", "generate, static cache"
 MARKS = {TRAINING: 3, GENERATE: 2, GENERATE_STATIC: 2}
 
 
-def interval(added: list[float]) -> tuple[float, float]:
-    """Return an interval that has the median with about 95 % certainty, for every distribution."""
-    ordered, half = sorted(added), len(added) / 2
-    reach = 0.98 * len(added) ** 0.5
-    return ordered[max(0, math.floor(half - reach))], ordered[min(len(ordered) - 1, math.ceil(half + reach) - 1)]
-
-
 def picture(record: Record, path: Path) -> Path:
     """Draw what each sidecar adds: a dot for every turn, the median and its interval; outliers are counted."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    from transductor.report.style import READABLE, save_figure
-
     parts = record.measurements
     with plt.rc_context(READABLE):
         figure, axes = plt.subplots(len(parts), 1, figsize=(13, 4.4 * len(parts)), layout="constrained", squeeze=False)
@@ -442,7 +429,7 @@ def draw(axis: Any, name: str, part: dict[str, Any]) -> None:
         colour = "0.45" if one in ("bare", SECOND_HOST, SUMS_ALONE) else "#1f5fbf"
         axis.plot([place] * len(added), added, "o", color=colour, alpha=0.25, markersize=4)
         axis.plot([place - 0.25, place + 0.25], [100 * part[one]["added"]] * 2, color=colour, lw=3)
-        axis.plot([place + 0.25] * 2, interval(added), color=colour, lw=3)
+        axis.plot([place + 0.25] * 2, median_interval(added), color=colour, lw=3)
         for edge, away, side in (
             (top, sum(v > top for v in added), "top"),
             (bottom, sum(v < bottom for v in added), "bottom"),
@@ -486,7 +473,7 @@ def main() -> None:
     print(picture(record, arguments.output / f"sidecar_cost_{device}.png"))
     for name, part in parts_so_far.items():
         for one, entry in part.items():
-            low, high = interval(entry["added_turn_by_turn"])
+            low, high = median_interval(entry["added_turn_by_turn"])
             own = f"  of its own {1e6 * entry['own_seconds']:.0f} us" if "own_seconds" in entry else ""
             print(
                 f"{name:26} {one:22} {1e3 * entry['seconds']:9.3f} ms  "

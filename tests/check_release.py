@@ -20,7 +20,8 @@ WITHOUT = ("results/", "benchmarks/results/", ".ci/", ".gitignore")
 USERS_FILE = ROOT / "tests" / "users_file.py"
 COMMANDS = (
     ("transductor", "--help"),
-    ("transductor", "info"),
+    ("transductor", "--version"),
+    ("transductor", "explore", "-o", "explorer.html"),
     ("transductor", "automaton", "show", "regex:(ab)*"),
     ("python", str(USERS_FILE)),
     ("python", "-m", "mypy", "--strict", "--python-executable", "python", str(USERS_FILE)),

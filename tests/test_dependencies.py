@@ -6,7 +6,10 @@ import ast
 import re
 import sys
 import tomllib
+from fnmatch import fnmatch
 from pathlib import Path
+
+import transductor
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -59,3 +62,23 @@ def test_every_direct_dependency_is_pinned():
     pinned = {requirement_name(line) for line in lines if line and not line.startswith("#")}
     assert declared() | {"setuptools"} == pinned
     assert all("==" in line for line in lines if line and not line.startswith("#"))
+
+
+def test_the_source_distribution_has_every_file_of_the_package():
+    """What is no Python is named as data of a package, or in MANIFEST.in."""
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    named = [f"{package.replace('.', '/')}/{pattern}" for package, patterns in data.items() for pattern in patterns]
+    lines = (ROOT / "MANIFEST.in").read_text().splitlines()
+    anywhere = [pattern for line in lines if line.startswith("recursive-include src ") for pattern in line.split()[2:]]
+    files = [path.relative_to(ROOT / "src") for path in (ROOT / "src" / "transductor").rglob("*") if path.is_file()]
+    others = [path for path in files if path.suffix != ".py" and path.parent.name != "__pycache__"]
+    assert len(others) > 10
+    for path in others:
+        assert any(fnmatch(path.as_posix(), each) for each in named) or any(map(path.match, anywhere)), path
+
+
+def test_everything_says_the_same_version():
+    version = PROJECT["version"]
+    cited = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert cited[1] == newest[1] == transductor.__version__ == version

@@ -14,6 +14,7 @@ import transductor.studies
 from transductor import BackboneConfig, RationalHead, StackedTransductor, Transformer, save
 from transductor.bench.model_cost import MODELS
 from transductor.cli import app
+from transductor.report import demo as demo_report
 from transductor.results import read_record
 from transductor.studies import DemoStudy, run_demo
 from transductor.studies import demo as demo_study
@@ -52,6 +53,23 @@ def test_demo_trains_compares_and_writes(demo):
     for words in ("26,277 parameters", "rational_head: orthogonal", "MᵀM = I", "64 multiply–adds a step", "yes"):
         assert words in result.output
     assert '"kind": "TransductorConfig"' in result.output
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_the_figure_shows_the_hardened_model_where_there_is_one(demo, tmp_path, monkeypatch, refused):
+    drawn = []
+    monkeypatch.setattr(demo_report, "save_figure", lambda figure, path: drawn.append(figure) or path)
+    record = read_record(demo[1] / "record.json")
+    said = {"refused": None, "states": 5, "about": "model", "holds_up_to": None, "by_position": [1.0] * 500}
+    said = {"refused": "no machine is near"} if refused else said
+    demo_report.demo_figure(replace(record, measurements=record.measurements | {"certified": said}), tmp_path / "f.png")
+    curves, training = drawn[0].axes
+    lines = {line.get_label(): line for line in curves.lines}
+    assert ("Rational Transductor, hardened" in lines) != refused
+    sentence = "hardened: no. no machine is near" if refused else "proved right at every length"
+    assert sentence in drawn[0].get_supxlabel()
+    (chance,) = training.texts
+    assert 0 < chance.get_position()[1] - record.measurements["chance"] < 0.03  # beside its line
 
 
 def test_the_demo_is_matched_in_parameters():

@@ -16,17 +16,20 @@ from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from tests.report import explored_models as made
-from transductor.automata import read, regex
+from transductor.automata import IGNORED, MooreMachine, read, regex
 from transductor.automata.decomposition.monoid import is_aperiodic, syntactic_monoid
+from transductor.automata.token_alphabet import TokenAlphabet
 from transductor.extraction import extract
 from transductor.portraits import explored_model, read_explored, write_explored
 from transductor.portraits.explored import Numbers
+from transductor.portraits.measurement import compared_words
 from transductor.report.explorer import example_models, explorer_page, write_explorer
 from transductor.report.explorer.page import bundled, json_in_html
 from transductor.tasks import task_named
@@ -361,6 +364,26 @@ def test_models_that_a_page_cannot_run_are_refused():
         explored_model(made.drifting_model(), "x", against=task_named("cycle").automaton())
     with pytest.raises(ValueError, match="alphabet must name the model's 2 tokens; it names 6"):
         explored_model(made.drifting_model(), "x", alphabet=made.WORDS)
+
+
+def test_no_example_contradicts_its_certificate():
+    """Twin and target differ, if at all, on words that do not occur; what is said of them is what the machines say."""
+    for model in example_models():
+        if model.twin is None:
+            continue
+        twin, target = (
+            MooreMachine(np.array(each.transitions), np.array([IGNORED if one is None else one for one in each.labels]))
+            for each in (model.twin, model.target)
+        )
+        letters = len(model.letters)
+        anything = torch.ones(letters + 1, letters, dtype=torch.bool)
+        follows = anything if model.follows is None else torch.tensor(model.follows).bool()
+        contexts = SimpleNamespace(follows=follows)
+        assert (model.twin.start, model.target.start) == (0, 0)
+        word, _ = compared_words(twin, target, TokenAlphabet.all_tokens(letters), contexts)
+        assert model.separating_word == word, model.name
+        assert [proof.verdict for proof in model.certificates] == ["proved"]
+        assert word is None
 
 
 def test_the_examples_are_small_and_complete():

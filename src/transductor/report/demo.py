@@ -72,6 +72,11 @@ def demo_figure(record: Record, path: str | Path) -> Path:
             steps = [point["step"] for point in run["training"]]
             accuracies = [point["accuracy"] for point in run["training"]]
             curves.plot(steps, accuracies, color=COLOURS[name], lw=1.8)
+    hardened = (record.measurements.get("certified") or {}).get("by_position")
+    if hardened is not None:
+        places = range(1, len(hardened) + 1)
+        label = f"{LABELS['transductor']}, hardened"
+        by_position.plot(places, smoothed(hardened, 5), color="0.15", lw=1.4, ls=(0, (4, 4)), label=label)
     chance = record.measurements["chance"]
     by_position.axvspan(0, trained, color="0.93", zorder=0)
     by_position.text(trained + 6, 0.52, f"← trained to {trained}", color="0.35", fontsize=9)

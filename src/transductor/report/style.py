@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -101,6 +102,13 @@ def percent(share: float) -> str:
         if float(text.removesuffix("%")) not in (0, 100):
             return text
     return "<100%" if share > 0.5 else ">0%"
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return an interval that has the median with about 95 % certainty, for every distribution."""
+    ordered, half = sorted(values), len(values) / 2
+    reach = 0.98 * len(values) ** 0.5
+    return ordered[max(0, math.floor(half - reach))], ordered[min(len(ordered) - 1, math.ceil(half + reach) - 1)]
 
 
 def spread(values: list[float]) -> str:

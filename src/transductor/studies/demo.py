@@ -143,8 +143,12 @@ def certified_demo(
     while certificate.about == "head" and certificate.holds and rounds < _ROUNDS:
         narrowed, rounds = narrow_attention(narrowed, study.task).model, rounds + 1
         certificate = certify(narrowed, against=automaton)
+    longest, trained = max(study.lengths), study.training.length
+    inputs = {"length": longest, "batch_size": study.evaluation_batch, "seed": 10_000 + study.seeds[0]}
+    judged = evaluate(narrowed, study.task, trained_length=trained, **inputs)
     said = {
         "refused": None,
+        "by_position": list(judged.by_position),
         "states": hardened.rational_head.state_dim,
         "rounds": rounds,
         "about": certificate.about,

@@ -1,0 +1,433 @@
+"""Make the tables of measurements on the pages about parts of the library: ``python docs/make_measured.py``.
+
+Every number comes from a record in ``benchmarks/results``; what was measured, and how, the page says.  A test makes
+all tables again and compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from make_theory import ROOT, filled, table, written
+
+from transductor.report.style import median_interval
+from transductor.results import Record, read_record
+
+DOCS, RECORDS = ROOT / "docs", ROOT / "benchmarks" / "results"
+Numbers = dict[str, Any]
+
+
+def record(name: str) -> Record:
+    """Read a record of a benchmark by its name."""
+    return read_record(RECORDS / f"{name}.json")
+
+
+def share(value: float, decimals: int = 1) -> str:
+    """Write a share in per cent; only exactly 1 is written 100 %, as long as the decimals allow."""
+    return "100 %" if value == 1 else f"{100 * value:.{decimals}f} %"
+
+
+def grouped(value: float) -> str:
+    """Write an integer in groups of three digits."""
+    return f"{value:,.0f}".replace(",", "\u2009")
+
+
+def digits(value: float, count: int = 2) -> str:
+    """Write a number with so many digits that count, without powers of ten."""
+    text = f"{value:#.{count}g}"
+    return f"{float(text):.0f}" if "e+" in text else text.removesuffix(".")
+
+
+# docs/attention.md
+
+_ATTENTION: Final = {
+    "mod 5, full attention": "mod5, full",
+    "parity, full attention": "parity, full",
+    "mod 5, window of 16, rotary": "mod5, window",
+    "parity, window of 16, rotary": "parity, window",
+}
+
+
+def certified_attention() -> str:
+    """What is certified of models with attention, before and after narrowing."""
+    measured = record("certified_attention")
+    parts = [measured.measurements["summary"][key] for key in _ATTENTION.values()]
+
+    def line(title: str, write: Callable[[Numbers], str]) -> list[str]:
+        return [title, *(write(part) for part in parts)]
+
+    def of_all(key: str) -> Callable[[Numbers], str]:
+        return lambda part: f"{part[key]} of {part['runs']}"
+
+    def lengths(part: Numbers) -> str:
+        if part["proved_for_all_lengths"] == part["runs"]:
+            return f"**all lengths: proved, {of_all('proved_for_all_lengths')(part)}**"
+        mean, least, most = (grouped(round(part["float_length"][key], -3)) for key in ("mean", "min", "max"))
+        return f"{mean} ({least} – {most})"
+
+    def gap(part: Numbers) -> str:
+        return "{mean:.2f} ({min:.2f} – {max:.2f})".format(**part["gap"])
+
+    def accuracies(part: Numbers) -> str:
+        return ", ".join(share(part[f"accuracy_at_500_{when}"]["mean"]) for when in ("before", "after"))
+
+    return table(
+        ("", *_ATTENTION),
+        [
+            line("hardened: certified", of_all("certified_before_narrowing")),
+            line(
+                "hardened: wrong at 20 000 tokens (1³ 0ⁿ (10)²⁰ or all ones)", of_all("wrong_at_20000_before_narrowing")
+            ),
+            line(
+                "**narrowed: all lengths, exact averages**",
+                lambda part: f"**{of_all('certified_with_exact_averages')(part)}**",
+            ),
+            line("narrowed: float32 up to (mean, min, max)", lengths),
+            line("certified gap (mean, min, max)", gap),
+            line("accuracy at 500 tokens, before and after", accuracies),
+            line(
+                f"mistakes at {grouped(measured.settings['long'])} tokens, three inputs each",
+                lambda part: f"{part['mistakes_at_100000']} of {grouped(part['labels_at_100000'])}",
+            ),
+            line("least gap that was shown there", lambda part: f"{part['least_gap_at_100000']:.2f}"),
+            line("seconds to certify, one core", lambda part: f"{part['seconds_to_certify']['mean']:.1f}"),
+        ],
+    )
+
+
+# docs/automata.md
+
+
+def large_machines() -> str:
+    """Seconds of the operations on large machines, beside OpenFst."""
+    measurements = record("automata_scale").measurements
+    rows = [["", *["ours", "OpenFst"] * 3]]
+    for name, entries in measurements.items():
+        cells = [digits(one[who]) if who in one else "–" for one in entries for who in ("ours", "openfst")]
+        rows.append([name, *cells])
+    return table(("", "10⁴ states", "", "10⁵", "", "10⁶", ""), rows)
+
+
+def spectral_learning() -> str:
+    """How far learned automata are above the true perplexity."""
+    names = {
+        "`SpectralLearner()`": "default",
+        "EM, the true number of states given": "em",
+        "trigram, Witten–Bell": "trigram",
+        "letters alone": "letters_alone",
+    }
+    summary = record("spectral_defaults").measurements["summary"]
+    rows = [[title, *(share(summary[key][of], 2) for of in ("median", "worst"))] for title, key in names.items()]
+    return table(("", "median", "worst"), rows)
+
+
+# docs/heads.md
+
+
+def norms() -> str:
+    """The largest change of a state's norm, before and after :func:`steadied`."""
+    measured = record("norm_over_length")
+    runs, lengths = measured.measurements["runs"], [str(length) for length in measured.settings["lengths"]]
+
+    def cell(family: str, kind: str, length: str) -> str:
+        off = [
+            max(abs(run["norms"][kind][when][length] - 1) for run in runs if run["family"] == family)
+            for when in ("before", "after")
+        ]
+        return f"{digits(100 * off[0])} → {digits(100 * off[1])} %"
+
+    rows = [
+        [family + " (default)" * (family == "orthogonal")]
+        + [cell(family, kind, length) for kind in ("random", "constant") for length in lengths]
+        for family in dict.fromkeys(run["family"] for run in runs)
+    ]
+    return table(("family", "random words, 10⁵", "10⁶", "10⁷", "one letter, 10⁵", "10⁶", "10⁷"), rows)
+
+
+# docs/induction.md
+
+
+def machines_from_labels() -> str:
+    """How often the machine behind labelled words is found."""
+    measurements = record("machines_from_labels").measurements
+    strings = measurements["label per string"]
+
+    def ours(title: str, of: Numbers) -> list[str]:
+        seconds = f"{of['seconds']['median']:.1f}, {of['seconds']['max']:.0f}"
+        claimed = str(of["supported but not exact"])
+        return [title, str(of["draws"]), share(of["exact"]), share(of["exact and supported"]), claimed, seconds]
+
+    def classical(of: Numbers) -> list[str]:
+        both = [of["edsm"], of["rpni"]]
+        exact = ", ".join(share(one["exact"]) for one in both)
+        median = max(one["seconds"]["median"] for one in both)
+        worst = max(one["seconds"]["max"] for one in both)
+        return ["– EDSM, RPNI (ours)", f"{both[0]['draws']} each", exact, "", "", f"{median:.1f}, {worst:.0f}"]
+
+    first = "10 000 words of 0–40 letters, a label each, none wrong"
+    rows = [
+        ours(first, strings["10000"]["description_length"]),
+        ours("– 5 % wrong", strings["10000, 5 % wrong"]["description_length"]),
+        ours("– 10 % wrong", strings["10000, 10 % wrong"]["description_length"]),
+        ours("2 000 words, none wrong", strings["2000"]["description_length"]),
+        classical(strings["2000"]),
+        ours("500 words, none wrong", strings["500"]["description_length"]),
+        classical(strings["500"]),
+        ours("500 words, a label for every letter", measurements["label per letter, 500 strings"]),
+    ]
+    heads = ("sample", "draws", "exact machine", "exact and supported", "supported and wrong")
+    return table((*heads, "seconds, median and worst"), rows)
+
+
+def networks_from_labels() -> str:
+    """How right networks are on the same samples."""
+    names = {
+        "dense readout, d = 32": ("10000", "dense"),
+        "LSTM": ("10000", "lstm"),
+        "Transformer": ("10000", "transformer"),
+        "dense, 10 % of the labels wrong": ("10000, 10 % wrong", "dense"),
+        "LSTM, 500 words": ("500", "lstm"),
+    }
+    measurements = record("networks_from_labels").measurements
+    rows = []
+    for title, (sample, network) in names.items():
+        near, far = (measurements[sample][network][reach] for reach in ("to 40", "to 500"))
+        rows.append([title, share(near["mean"]), share(far["mean"]), share(far["all right"], 0)])
+    return table(("network, 10 000 words", "to 40 letters", "to 500", "no mistake to 500"), rows)
+
+
+# docs/sidecar.md
+
+_SIDECARS: Final = {
+    "classes of tokens (`token_classes`)": "classes of tokens",
+    "– into every fourth layer (`layers=[0, 4, 8]`)": "classes, every fourth layer",
+    "– without the kernel of a decoded token": "classes, plain operations",
+    "`shared_basis` over all tokens": "shared basis",
+    "`cayley`, a matrix per token": "a matrix per token",
+    "`head_for`: embeddings": "embeddings",
+    "`head_for`, then `tabulate`": "embeddings, tabulated",
+    "only the twelve additions": "sums alone",
+}
+
+
+def sidecars() -> str:
+    """What a sidecar adds to a training step and to a decoded token."""
+    parts = record("sidecar_cost_cuda").measurements
+    training, static, default = (parts[name] for name in ("training", "generate, static cache", "generate"))
+
+    def signed(value: float, sign: str = "+") -> str:
+        text = f"{100 * value:{sign}.1f}".replace("-", "−")
+        return "0.0" if text.strip("+−") == "0.0" else text
+
+    def cell(part: Numbers, name: str) -> str:
+        if name not in part:
+            return ""
+        low, high = median_interval(part[name]["added_turn_by_turn"])
+        return f"{signed(part[name]['added'])} % ({signed(low, '-')} to {signed(high, '-')})"
+
+    rows = [[title, *(cell(part, name) for part in (training, static, default))] for title, name in _SIDECARS.items()]
+    rows.append(["no sidecar, measured twice", "", cell(static, "a second bare host"), cell(default, "bare")])
+    heads = ("head", "a training step", 'a token, `cache_implementation="static"`', "a token, the default cache")
+    return table(heads, rows)
+
+
+# docs/scan.md and docs/kernels.md
+
+
+def _time(contender: Numbers, which: str, scale: float, decimals: int) -> str:
+    """Write a time of the scan; a contender that was not run leaves its reason in the record."""
+    seconds = contender.get(which, {}).get("seconds")
+    if seconds is None:
+        return "–"
+    scaled = scale * seconds
+    return grouped(scaled) if scaled >= 100 else f"{scaled:.{decimals}f}"
+
+
+def _both(case: Numbers, name: str, scale: float, decimals: int) -> str:
+    return " / ".join(
+        _time(case["contenders"][name], which, scale, decimals) for which in ("forward", "forward_backward")
+    )
+
+
+def _cases(name: str, chosen: Sequence[tuple[int, int]]) -> list[Numbers]:
+    cases = {(case["case"]["batch"], case["case"]["time"]): case for case in record(name).measurements["lengths"]}
+    return [cases[one] for one in chosen]
+
+
+def scan_on_cpu() -> str:
+    """Milliseconds of the scan beside its peers on a CPU."""
+    names = ("auto", "chunked", "kogge_stone", "loop", "associative_scan", "jax", "lstm")
+    chosen = [(1, 128), (1, 512), (1, 2048), (1, 8192), (1, 32768), (64, 32768)]
+    rows = [
+        [f"{batch}, {grouped(time)}", *(_both(case, name, 1e3, 2) for name in names)]
+        for (batch, time), case in zip(chosen, _cases("scan_cpu", chosen), strict=True)
+    ]
+    peers = ("Kogge–Stone", "plain loop, `M @ h`", "torch `associative_scan`", "JAX `associative_scan`", "LSTM 16")
+    return table(("B, T", "auto (numba)", "chunked", *peers), rows)
+
+
+def scan_on_gpu() -> str:
+    """Microseconds of the scan beside its peers on a GPU."""
+    names = ("attention", "lstm", "kogge_stone", "associative_scan", "jax")
+    chosen = [(1, 2048), (1, 32768), (1, 131072), (64, 8192)]
+    rows = []
+    for (batch, time), case in zip(chosen, _cases("scan_cuda", chosen), strict=True):
+        own = [_time(case["contenders"]["auto"], which, 1e6, 0) for which in ("forward", "forward_backward")]
+        rows.append([f"{batch}, {grouped(time)}", *own, *(_both(case, name, 1e6, 0) for name in names)])
+    peers = ("attention (4 heads × 16, bf16)", "LSTM 16", "Kogge–Stone", "torch `associative_scan`")
+    return table(("B, T", "forward", "forward + backward", *peers, "JAX `associative_scan`"), rows)
+
+
+def _case(name: str, part: str, label: str, batch: int, time: int) -> Numbers:
+    """Return a case of a record of the scan."""
+    (case,) = (
+        one
+        for one in record(name).measurements[part]
+        if (one["label"], one["case"]["batch"], one["case"]["time"]) == (label, batch, time)
+    )
+    return dict(case)
+
+
+def floors() -> str:
+    """What the parts of a scan take at the speed of the machine."""
+    rates = record("scan_cuda").measurements["ceilings"]
+    least = _case("scan_cuda", "lengths", "d=16, V=8", 64, 8192)["floor"]["forward"]
+    copied, recurrence, products = (
+        1e6 * least[what] / rates[rate]
+        for what, rate in (("bytes", "bytes_per_second"), ("operations", "float32"), ("chunk_operations", "float32"))
+    )
+    return (
+        "At B = 64, T = 8 192, d = 16, float32 on an H200 (measured there: "
+        f"{rates['bytes_per_second'] / 1e12:.1f} TB/s for a large copy, {rates['float32'] / 1e12:.0f} TFLOP/s for "
+        f"float32 products, {rates['float64'] / 1e12:.0f} for float64): "
+        f"{copied:.0f} µs for the bytes, {recurrence:.0f} µs for the recurrence, {products:.0f} µs for the products, "
+        f"{products / 2:.0f} with words of two tokens. So the products decide the time."
+    )
+
+
+def scan_errors() -> str:
+    """The largest deviation of the scan from float64, over all cases in float32."""
+    errors = [
+        one["errors"]
+        for one in record("scan_cuda").measurements["correctness"]
+        if one["contender"] == "triton" and "T=32768" in one["case"]
+    ]
+    states = max(one["states"]["max"] for one in errors)
+    gradients = max(one[name]["max"] for one in errors for name in one if name != "states")
+    said = [f"{error:.1e}".replace("e-0", "e-") for error in (states, gradients)]
+    return f"Errors at T = 32 768 against float64 on the same table: {said[0]} for states, {said[1]} for gradients."
+
+
+def bounds() -> str:
+    """How far the scan is from what bounds it."""
+
+    def over(part: str, label: str, batch: int, time: int) -> float:
+        case = _case("scan_cuda", "shapes", label, batch, time)
+        return float(case["contenders"]["auto"]["forward"]["seconds"] / case["floor"]["forward"][part])
+
+    batches = [over("chunk_seconds", f"d={d}, V=8", 64, 2048) for d in (32, 64)]
+    single = over("chunk_seconds", "d=32, V=8", 1, 32768)
+    table = over("seconds", "d=16, V=50257", 64, 2048)
+    return (
+        f"With a batch, d = 32 and 64 take {min(batches):.1f} times their products alone; a single sequence of d = 32 "
+        f"takes {single:.1f} times, for want of chunks. Reading V = 50 257 matrices once is {table:.0f} times its "
+        "floor, because two passes gather a kilobyte per token from L2."
+    )
+
+
+def cost() -> str:
+    """What a head costs a model, decoding and training."""
+    added = [
+        cell["models"]["transductor"]["seconds"] / cell["models"]["transformer"]["seconds"] - 1
+        for cell in record("model_decoding_cuda").measurements["cells"]
+    ]
+    models = record("model_training_cuda").measurements["models"]
+    without, with_head = (models[name]["device_seconds"] for name in ("transformer", "transductor"))
+    clock = [turn for model in models.values() for turn in model["turns"]]
+    records = {
+        kind: f"[model_{kind}_cuda.json](../benchmarks/results/model_{kind}_cuda.json)"
+        for kind in ("decoding", "training")
+    }
+    return (
+        f"**Decoding** a token costs {100 * min(added):.1f} to {share(max(added))} more (B = 1 and 8 after 128, 2 048 "
+        f"and 8 192 tokens; {records['decoding']}): one kernel for the step, one for all layers' projections, the "
+        "additions inside kernels that are there anyway.\n\n"
+        f"**A training step** takes {1e3 * without:.2f} ms without the head and {1e3 * with_head:.2f} ms with it, "
+        f"captured in a CUDA graph: {100 * (with_head / without - 1):+.1f} % ({records['training']}). The mark is 3 %. "
+        "What came to it: one product for all layers in place of one for each, and the kernels at d = 32. Most of the "
+        "rest is the injection itself, written and read again.\n\n"
+        f"By the host's clock the same step takes {1e3 * min(clock):.0f} to {1e3 * max(clock):.0f} ms for either "
+        "model: on the machine at hand the host launches more slowly than the device computes, and by a different "
+        "amount every time. Both clocks are in the record."
+    )
+
+
+# docs/certify.md and docs/proofs.md
+
+
+def nearly_right() -> str:
+    """What is certified of counters whose turns are a little off."""
+    rows = []
+    for one in record("small_measurements").measurements["nearly right"]:
+        error, horizon = f"{one['error']:.0e}".replace("e-0", "e-"), grouped(one["holds_up_to"])
+        known = [error if one["error"] else "0", "perfect" if one["perfect"] else "wrong"]
+        found = [horizon, f"1{_raised(one['word'])}"] if one["word"] else [f"{horizon}, the horizon asked for", "none"]
+        rows.append([*known, *found, f"{one['seconds']:.2f} s", f"{one['check']:.2f} s"])
+    words = ("error per turn", "1 000 random words", "certify: no word is wrong up to", "first wrong word")
+    return table((*words, "time", "check"), rows)
+
+
+def _raised(exponent: int) -> str:
+    return str(exponent).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def rocq() -> str:
+    """Sizes of files for Rocq, and what coqc takes."""
+    rows = []
+    for one in record("small_measurements").measurements["rocq"]["table"]:
+        name = one["machine"] if "|" not in one["machine"] else f"`{one['machine']}`".replace("|", "\\|")
+        size = f"{one['bytes'] / 1e3:.0f} kB"
+        rows.append([name, str(one["states"]), str(one["letters"]), size, f"{digits(one['seconds'])} s"])
+    return table(("machine", "states", "letters", "file", "`coqc`"), rows)
+
+
+PAGES: Final[dict[str, dict[str, Callable[[], str]]]] = {
+    "attention": {"certified attention": certified_attention},
+    "automata": {"large machines": large_machines, "spectral learning": spectral_learning},
+    "heads": {"norms": norms},
+    "induction": {"machines from labels": machines_from_labels, "networks from labels": networks_from_labels},
+    "sidecar": {"sidecars": sidecars},
+    "scan": {"scan on a CPU": scan_on_cpu},
+    "kernels": {
+        "floors": floors,
+        "scan on a GPU": scan_on_gpu,
+        "errors": scan_errors,
+        "bounds": bounds,
+        "cost": cost,
+    },
+    "certify": {"nearly right": nearly_right},
+    "proofs": {"rocq": rocq},
+}
+
+
+def pages() -> dict[Path, str]:
+    """Every page as the records say it is."""
+    made = {}
+    for name, parts in PAGES.items():
+        page = DOCS / f"{name}.md"
+        text = page.read_text()
+        for mark, content in parts.items():
+            text = filled(text, mark, content(), "make_measured")
+        made[page] = text
+    return made
+
+
+def main() -> None:
+    """Write the pages; with ``--check``, say whether one is old and write nothing."""
+    print("written:", ", ".join(written(pages(), "make_measured")) or "nothing, all pages are up to date")
+
+
+if __name__ == "__main__":
+    main()
