@@ -16,6 +16,7 @@ from make_theory import RECORD, ROOT, filled, number, table, written
 
 from transductor.report.study_cells import Words, cell, scientific
 from transductor.report.study_claims import CLAIMS, NOT_SPECIFIED, PUBLISHED
+from transductor.report.study_predictions import injection_outcomes, injection_rows
 from transductor.report.study_records import Pick, Series, StudyRecords, Tally, at, read_studies, worst_kind
 from transductor.report.style import label, percent
 from transductor.results import read_record
@@ -316,6 +317,13 @@ def tracking(records: Records) -> str:
     return table(heads, rows)
 
 
+def injected(records: Records) -> str:
+    """Where the state enters six layers with attention: what became of the predictions, and the table."""
+    study = records.studies["deep_injection"]
+    told = "\n".join(f"{place}. {line}" for place, line in enumerate(injection_outcomes(study), 1))
+    return f"{told}\n\n{table(*injection_rows(study))}"
+
+
 # The rows of the README's table: what was trained and judged, the study, the arms of ours, and the paper's words.
 FRONT = (
     ("mod 5: trained at 50, judged at 500", "regular_gap", "transductor_ours", 500, "positions", "100%"),
@@ -408,6 +416,7 @@ def pages() -> dict[Path, str]:
     page = filled(RESULTS.read_text(), "claims", claims(records), maker)
     page = filled(page, "open questions", not_specified(), maker)
     page = filled(page, "state tracking", tracking(records), maker)
+    page = filled(page, "deep injection", injected(records), maker)
     return {README: readme, PAPER: paper, RESULTS: page, DEMO: filled(DEMO.read_text(), "demo", demonstration(), maker)}
 
 

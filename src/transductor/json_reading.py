@@ -32,9 +32,12 @@ class JSONError(ValueError):
 
 
 def brief(error: Exception) -> str:
-    """Return what an error says in one line of at most 400 characters; some quote a file or their own source."""
-    lines = str(error).splitlines() or [type(error).__name__]
-    return lines[0] if len(lines[0]) <= 400 else f"{lines[0][:399]}…"
+    """Return what an error says in one line of at most 400 characters, its end too: the value that was given is there.
+
+    Some errors quote a file or their own source.
+    """
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    return first if len(first) <= 400 else f"{first[:299]}…{first[-100:]}"
 
 
 def read_json(path: str | Path, *, most_bytes: int = MOST_BYTES) -> Any:

@@ -323,6 +323,7 @@ def check_portrait(folder: Path, portrait: Any) -> None:
             machine.setdefault("sink", None)
             machine.setdefault("start", 0)
     said.setdefault("summary", "")
+    said.setdefault("words_like_given", False)
     read = json.loads(json.dumps(vars(portrait), default=vars))
     assert same(said, read), "it is another portrait than the file's"
 

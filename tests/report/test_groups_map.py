@@ -97,12 +97,12 @@ def test_the_figure_shows_verdicts_and_seeds():
 
 def test_outcomes_follow_the_record():
     lines = outcomes(KEPT.measurements, KEPT.settings)
-    assert len(lines) == 9
+    assert len(lines) == 10
     assert all(line.endswith(("**Confirmed.**", "**Refuted.**")) for line in lines)
     perfect = {str(length): {"random": 1, "worst": 1, "worst_kind": "a"} for length in KEPT.settings["lengths"]}
     nothing = {str(length): {"random": 0, "worst": 0, "worst_kind": "a"} for length in KEPT.settings["lengths"]}
     # If every seed were right everywhere, or none anywhere: planes (3) and T3 (9) tell the two apart.
-    for lengths, expected in ((perfect, "RRCCCRRRR"), (nothing, "CRRRCRRRC")):
+    for lengths, expected in ((perfect, "RRCCCRRRRR"), (nothing, "CRRRCRRRCR")):
         changed = copy.deepcopy(dict(KEPT.measurements))
         for one in changed["runs"]:
             one["lengths"] = lengths
@@ -115,9 +115,11 @@ def test_the_second_run_is_judged_by_the_same_rule(right, verdict):
     shares = [(right, right)] * 3
     cells = [("rotating planes", name) for name in ("Z2", "Z3", "Z5", "Z6")]
     cells += [("column-stochastic", name) for name in ("seen", "flip-flop")]
+    cells += [("permutation × diagonal", name) for name in ("seen", "flip-flop", "Z2")]
     runs = [run(*each, seed, *shares) for each in cells for seed in range(2)]
     faster = {"runs": runs, "training": {"head_learning_rate": 0.05, "learning_rate": 0.005}}
     text = faster_outcome({"faster": faster}, SETTINGS)
-    assert f"**{verdict}.**" in text
+    assert f"seen and flip-flop: **{verdict}.**" in text
+    assert f"with all seeds: **{verdict}**; and S5 with none: **confirmed.**" in text
     assert "0.05 in place of 0.005" in text
     assert ("Z5 2 · 2" in text) == (right == 1)

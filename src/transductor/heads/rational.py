@@ -20,7 +20,7 @@ from transductor.checks import (
     working_dtype,
 )
 from transductor.configuration import configuration
-from transductor.recurrence import BACKEND_NAMES, Layout, Shards, check_mask, scan, sequence_parallel_scan
+from transductor.recurrence import Layout, Shards, backend_names, check_mask, scan, sequence_parallel_scan
 from transductor.transitions import FamilySpec, Stepper, TransitionFamily, only_moves
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class RationalHead(nn.Module):
         super().__init__()
         if not isinstance(transitions, TransitionFamily):
             raise TypeError(f"transitions must be a transition family; got {type(transitions).__name__}")
-        one_of("backend", backend, BACKEND_NAMES)
+        one_of("backend", backend, backend_names())
         self.transitions = transitions
         self.backend = backend
         self.raw_initial_state = nn.Parameter(torch.randn(transitions.state_dim))

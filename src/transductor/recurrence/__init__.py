@@ -1,6 +1,6 @@
 """The scan: all states of a linear recurrence, by several backends, for padded, packed and sharded batches."""
 
-from transductor.recurrence.backends import BACKEND_NAMES, BACKENDS, Backend
+from transductor.recurrence.backends import BACKENDS, Backend, backend_names
 from transductor.recurrence.best_paths import best_paths
 from transductor.recurrence.layout import Layout, check_mask, check_offsets, mask_from_lengths
 from transductor.recurrence.norms import NORMS, Normalised
@@ -14,7 +14,6 @@ Stretches = Shards  # the former name, which callers may still import
 
 __all__ = [
     "BACKENDS",
-    "BACKEND_NAMES",
     "NORMS",
     "SEMIRINGS",
     "Backend",
@@ -24,6 +23,7 @@ __all__ = [
     "Semiring",
     "Shards",
     "Stretches",
+    "backend_names",
     "best_paths",
     "check_mask",
     "check_offsets",

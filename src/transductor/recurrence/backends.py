@@ -179,4 +179,8 @@ STRUCTURED: Final[dict[str, Backend]] = {
         plain=chunked_states,
     )
 }
-BACKEND_NAMES: Final = ("auto", *BACKENDS, *STRUCTURED)
+
+
+def backend_names() -> tuple[str, ...]:
+    """Return what ``backend=`` may be called with; backends may be added."""
+    return ("auto", *BACKENDS, *STRUCTURED)

@@ -12,7 +12,7 @@ from torch import Tensor
 from transductor.checks import differentiated, one_of
 from transductor.kernels.precise import full_precision
 from transductor.recurrence.arguments import Arguments
-from transductor.recurrence.backends import BACKEND_NAMES, BACKENDS, solved
+from transductor.recurrence.backends import BACKENDS, backend_names, solved
 from transductor.recurrence.layout import Layout
 from transductor.recurrence.normalised import checked_logs, continued, final_of
 from transductor.recurrence.normalised_operator import solved_normalised
@@ -199,7 +199,7 @@ _HIDDEN: list[Callable[..., tuple[Tensor, Tensor | None]]] = []
 
 def _run(values: tuple[Any, ...], semiring: str, backend: str, return_final: bool) -> tuple[Tensor, Tensor | None]:
     one_of("semiring", semiring, SEMIRINGS)
-    one_of("backend", backend, BACKEND_NAMES)
+    one_of("backend", backend, backend_names())
     arguments = Arguments(*values)
     arguments.check_types()
     with full_precision(arguments.transitions.device):

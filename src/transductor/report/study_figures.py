@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFor
 
 from transductor.report.study_cells import by_digit_order, counted, inputs_of, lengths_of, model
 from transductor.report.study_claims import CLAIMS
-from transductor.report.study_maps import ablations_figure, fill_band, state_tracking_figure
+from transductor.report.study_maps import ablations_figure, fill_band, injections_figure, state_tracking_figure
 from transductor.report.study_records import Pick, Series, StudyRecords, Tally, at, worst_kind
 from transductor.report.style import MARKERS, READABLE, colour, label
 
@@ -31,6 +31,7 @@ def study_figure(study: StudyRecords) -> Figure:
         "long_addition": _long_addition,
         "state_tracking": state_tracking_figure,
         "ablations": ablations_figure,
+        "deep_injection": injections_figure,
     }.get(study.name, _values if study.of_numbers else _by_input)
     with matplotlib.rc_context(READABLE):
         if not any(True for series in study.series() for _ in series.answers()):

@@ -16,6 +16,7 @@ from transductor.report.study_cells import adversarial_lengths, random_lengths
 from transductor.report.study_records import ArmRuns, Pick, Series, StudyRecords, Tally, at, worst_kind
 from transductor.report.study_tracking import ablation_groups
 from transductor.report.style import colour, label
+from transductor.study_names import INJECTIONS
 
 # Least accuracy of a class, its colour and the colour of words on it.
 _CLASSES: Final = (
@@ -133,6 +134,48 @@ def ablations_figure(study: StudyRecords) -> Figure:
     handles.append(Line2D([], [], color=worst, marker="v", ls="", ms=9, label="worst adversarial family, longest"))
     handles.append(Line2D([], [], color="0.45", lw=1.4, ls=":", label="chance"))
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
+    figure.suptitle(study.question)
+    return figure
+
+
+def injections_figure(study: StudyRecords) -> Figure:
+    """Draw a panel for each task: accuracy by length with a line for each way in, on random and on the worst inputs."""
+    groups = ablation_groups(study)
+    tones = dict(zip(INJECTIONS, (colour("transductor_ours"), colour("transductor_paper"), "0.4"), strict=True))
+    figure = Figure(figsize=(4.7 * len(groups), 5.6), layout="constrained")
+    axes = figure.subplots(1, len(groups), sharey=True, squeeze=False)[0]
+    for axis, (title, arms) in zip(axes, groups.items(), strict=True):
+        for way, arm in arms.items():
+            series, tone = Series(arm), tones[way]
+            random = {length: at(length) for length in random_lengths(series)}
+            hardest = {length: worst_kind(length) for length in adversarial_lengths(series)}
+            for picks, style in ((random, "o-"), (hardest, "v--")):
+                tallies = {length: tally for length, pick in picks.items() if (tally := series.tally(pick)).values}
+                means = [tally.mean() for tally in tallies.values()]
+                axis.plot(list(tallies), means, style, color=tone, lw=2.4, ms=8, mec="white", zorder=3, clip_on=False)
+                if picks is random:
+                    fill_band(axis, tallies, tone)
+        first = next(iter(arms.values()))
+        axis.axhline(first.chance, color="0.45", lw=1.4, ls=":", zorder=1)
+        axis.axvline(first.trained_length, color="0.8", lw=1.2, zorder=0)
+        axis.set_xscale("log")
+        axis.set_xticks(list(random), list(random))
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.yaxis.set_major_formatter(PercentFormatter(1))
+        axis.set(ylim=(0, 1.04), xlabel=f"length of the input (trained to {first.trained_length})")
+        axis.set_title(title.removeprefix("Where the state enters on "))
+    axes[0].set_ylabel("accuracy, every position")
+    handles: list[Any] = [
+        Line2D([], [], color=tone, lw=2.4, label=f"{'no' if way == 'none' else way} injection")
+        for way, tone in tones.items()
+    ]
+    for style, marker, words in (
+        ("-", "o", "random inputs, mean and range of the seeds"),
+        ("--", "v", "worst input kind"),
+    ):
+        handles.append(Line2D([], [], color="0.3", ls=style, marker=marker, lw=1.8, ms=7, label=words))
+    handles.append(Line2D([], [], color="0.45", lw=1.4, ls=":", label="chance"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
     figure.suptitle(study.question)
     return figure
 

@@ -38,6 +38,7 @@ def study_sheets(study: StudyRecords) -> list[Sheet]:
         "base_two_value": _values,
         "state_tracking": state_tracking_sheets,
         "ablations": ablation_sheets,
+        "deep_injection": ablation_sheets,
     }.get(study.name, _values if study.of_numbers else _by_input)
     sheets = [_claims(study), *own(study), _machines(study), _runs(study)]
     return [sheet for sheet in sheets if sheet.rows]

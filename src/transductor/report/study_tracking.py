@@ -1,4 +1,4 @@
-"""The tables of our own studies: ``state_tracking`` beside published results, and ``ablations`` by group."""
+"""The tables of our own studies: ``state_tracking`` beside published results, and those whose arms form groups."""
 
 from __future__ import annotations
 
@@ -174,11 +174,11 @@ def ablation_groups(study: StudyRecords) -> dict[str, dict[str, ArmRuns]]:
         "learned_": "Frozen random features beside a learned state",
         "positions_": "Positions of the backbone",
     }
-    by_tasks = {"family_": "Families", "smoothing_": "Label smoothing"}
+    by_tasks = {"family_": "Families", "smoothing_": "Label smoothing", "injection_": "Where the state enters"}
     groups: dict[str, dict[str, ArmRuns]] = {}
     for arm in study.arms:
-        prefix = next((prefix for prefix in prefixes if arm.name.startswith(prefix)), None)
         by_task = next((kind for kind in by_tasks if arm.name.startswith(kind) and "_on_" in arm.name), None)
+        prefix = next((prefix for prefix in prefixes if arm.name.startswith(prefix)), None)
         if by_task is not None:
             choice, _, task = arm.name.removeprefix(by_task).rpartition("_on_")
             groups.setdefault(f"{by_tasks[by_task]} on {label(task)}", {})[label(choice)] = arm

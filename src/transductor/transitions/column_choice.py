@@ -8,7 +8,7 @@ from typing import ClassVar, Unpack, final
 import torch
 from torch import Tensor
 
-from transductor.checks import check_positive, one_of, vmapped
+from transductor.checks import check_positive, one_of
 from transductor.transitions.base import ChartedFamily, Sizes, Stepper
 from transductor.transitions.laws import Law, OneEntryPerColumn
 from transductor.transitions.stochastic import softmax_or_argmax, staying_logits
@@ -30,8 +30,8 @@ class ColumnChoiceTransitions(ChartedFamily):
             takes the gradient of its column's choice with it, so that machines of 0 and 1 train better with ``"fixed"``
             (keep, flip and reset at d = 4, 300 steps of Adam at 0.1: five of five seeds right at 200, against two).
         gain_cap: Bound γ of the gains, which start near it.  With 1 the l1 norm of a state never grows.
-        surrogate_temperature: Of the softmax whose gradient stands in for that of the choice. Annealing leaves it alone:
-            at a low one the gradient of a column that is far from another choice vanishes.
+        surrogate_temperature: Of the softmax whose gradient stands in for that of the choice. Annealing leaves it
+            alone: at a low one the gradient of a column that is far from another choice vanishes.
     """
 
     name = "column_choice"
@@ -81,10 +81,9 @@ class ColumnChoiceTransitions(ChartedFamily):
         """Choose by argmax; the gradient is that of the softmax."""
         logits, gains = self._logits_and_gains(raw)
         choice = softmax_or_argmax(logits, 0.0, -2)
-        # Inside vmap the numbers do not say that a gradient is wanted of them.
-        if torch.is_grad_enabled() and (logits.requires_grad or vmapped(logits)):
-            soft = torch.softmax(logits / self.surrogate_temperature, -2)
-            choice = choice.detach() + (soft - soft.detach())  # the bracket is exactly 0
+        # Always there: inside vmap and in forward mode the numbers do not say that a derivative is wanted of them.
+        soft = torch.softmax(logits / self.surrogate_temperature, -2)
+        choice = choice.detach() + (soft - soft.detach())  # the bracket is exactly 0
         return choice * gains.unsqueeze(-2)
 
     def stepper(self) -> Stepper:
