@@ -56,6 +56,8 @@ def vmapped(*values: Tensor | None) -> bool:
 
 def _batched(value: Tensor) -> bool:
     functorch = torch._C._functorch
+    if torch.compiler.is_compiling():  # which follows this question alone
+        return functorch.is_batchedtensor(value)
     while functorch.is_functorch_wrapped_tensor(value):
         if functorch.is_batchedtensor(value):
             return True
