@@ -173,6 +173,8 @@ def test_a_file_of_settings(files, monkeypatch):
         ("double must be true or false; got 1", "double = 1"),
         ("run.toml is not TOML: ", "steps ="),
         ("is not TOML", b"\xff"),
+        ("is larger than 32 KiB", "a." * 20_000 + "a = 1"),  # which Python's reader takes minutes for
+        ("gives a_1 twice", "a-1 = 1\na_1 = 2"),
         ("Invalid value for '--steps'", 'steps = "x"'),
     ],
 )
