@@ -214,7 +214,7 @@ def test_a_run_is_resumed_from_another_folder(files, monkeypatch):
         ("--held-out-longest is for --data", ("a", "--task", "parity", "--held-out-longest", "0.1")),
         ("--length is for --task", ("a", "--data", "log.csv", "--length", "9")),
         ("--split must be one of 'blanks', 'characters'", ("a", "--data", "log.csv", "--split", "commas")),
-        ("text_column must name one of the columns 'id', 'events', 'light'", ("a", "--data", "log.csv")),
+        ("--text-column must name one of the columns 'id', 'events', 'light'", ("a", "--data", "log.csv")),
         ("RUN must be a folder; log.csv is a file", ("log.csv", "--task", "parity")),
     ],
 )
