@@ -150,6 +150,27 @@ def test_told_to_stop_while_it_waits_for_another_rank_it_speaks():
     assert "no state was written by this run" in said
 
 
+LOST = """
+import os, signal
+from transductor.training.distributed import _message_on_termination
+from transductor.training.trainer import TrainingError
+try:
+    with _message_on_termination(lambda: "not this"):
+        raise TrainingError("rank 0 of 2 stopped at step 7: another rank does not answer")
+except TrainingError:
+    os.kill(os.getpid(), signal.SIGTERM)  # as torchrun does, before the error is printed
+    signal.pause()
+"""
+
+
+def test_what_a_rank_noticed_is_said_even_if_it_is_ended_before_its_error_is_printed():
+    rank = subprocess.run(
+        [*python(), "-c", LOST], capture_output=True, text=True, env=environment(), timeout=60, check=False
+    )
+    assert rank.returncode == 128 + signal.SIGTERM
+    assert rank.stderr == "error: rank 0 of 2 stopped at step 7: another rank does not answer\n"
+
+
 SMALL = ("--width", "16", "--layers", "1", "--state-dim", "4", "--attention-heads", "2", "--batch-size", "6")
 TRAIN = ("--task", "parity", "--steps", "5", "--length", "8", *SMALL)
 

@@ -283,17 +283,21 @@ def _message_on_termination(message: Callable[[], str]) -> Iterator[None]:
 
     Python runs signal handlers between two instructions of the main thread, which executes none while it waits; the
     wake-up descriptor is written at once, and another thread reads it.
+
+    Once a rank has noticed that another is lost, torchrun ends it within milliseconds, often before it has printed its
+    error.  So an error that leaves the block is the message from then on, until another block begins.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
+    lost: list[str] = []
 
     def watch() -> None:
         while (number := os.read(reading, 1)) not in (b"", b"\0"):
             if number[0] == signal.SIGTERM:
-                sys.stderr.write(f"error: {message()}\n")
+                sys.stderr.write(f"error: {lost[0] if lost else message()}\n")
                 sys.stderr.flush()
                 os._exit(128 + signal.SIGTERM)
 
@@ -303,10 +307,14 @@ def _message_on_termination(message: Callable[[], str]) -> Iterator[None]:
     watcher.start()
     try:
         yield
+    except TrainingError as error:
+        lost.append(str(error))
+        raise
     finally:
-        signal.set_wakeup_fd(descriptor)
-        signal.signal(signal.SIGTERM, handler)
-        os.write(writing, b"\0")
-        watcher.join()
-        os.close(reading)
-        os.close(writing)
+        if not lost:
+            signal.set_wakeup_fd(descriptor)
+            signal.signal(signal.SIGTERM, handler)
+            os.write(writing, b"\0")
+            watcher.join()
+            os.close(reading)
+            os.close(writing)
