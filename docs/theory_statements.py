@@ -22,7 +22,7 @@ SAYS = {
     4: "Rotary and sinusoidal encodings of positions are the states of an automaton.",
     5: "A bounded-precision Transformer with hard attention cannot tell parity at every length; two states can.",
     6: "k states count modulo k exactly at every length, and a finite-depth Transformer cannot.",
-    7: "Two states compute the value of a numeral in base b exactly.",
+    7: "Two states compute the value of a numeral in base b exactly, computing over the reals.",
     8: "Rational series and Transformers are strictly below Transductors, and those strictly below recurrent networks.",
     9: "At every horizon Transductors have a larger pseudo-dimension than Transformers of the same width.",
     10: "A stacked Transductor simulates every finite automaton, by its Krohn–Rhodes decomposition.",
@@ -35,9 +35,9 @@ SAYS = {
     17: "A rational head is a linear branching program of width d, so it simulates bounded-width branching programs.",
     18: "Some function of a Transductor is not in AC⁰.",
     19: "AC⁰ is strictly inside the functions of Transductors, and those are inside PNC¹.",
-    20: "A linear map takes the states of a random automaton of dimension |X_L| to those of any, up to length L.",
+    20: "A linear map takes the states of a generic random automaton of dimension |X_L| to any other's, to length L.",
     21: "A readout of d frozen features approximates every function of norm C in the kernel's space to order C/√d.",
-    22: "Parity needs two learned states, but Ω(1/ε²) frozen random ones.",
+    22: "Parity needs two learned states, but Ω(1/ε²) frozen random ones for an error of ε.",
     23: "With everything else frozen, the loss is convex in the projection W.",
     24: "Gradients do not explode for ‖M‖ ≤ γ ≤ 1, and keep their norm exactly for orthogonal M.",
     25: "The gradient at t − k is at least ‖Σ_j (Mᵀ)^j v_(t−1−j)‖ − γᵏ‖δ_t‖, so injections keep it alive.",
@@ -51,6 +51,7 @@ SAYS = {
 }
 CAPTIONS = {
     "theory_hankel_ranks": "Hankel ranks of two-layer stacks, by their gates",
+    "theory_drift": "How far a head is from the exact position: in proportion to the position, below its bound",
     "theory_dyck_scores": "Scores of hard attention over exact states: each closing bracket finds its opening one",
     "theory_grams": "Gram matrices of uniform orthogonal features: with d they approach the identity, a table of words",
     "theory_hessians": "Norm of the Hessian against the length: it grows as T² at γ = 1, and falls in the end below",
@@ -61,15 +62,15 @@ CAPTIONS = {
 
 # The counterexample of each statement that is false as written, in a line that a reader can run.
 IN_A_LINE = {
-    9: "from transductor.theory import capacity; print(capacity.effective_capacity_increase(longest=1).witness)",
+    9: "from transductor.theory import capacity; print(capacity.effective_capacity_increase(longest=1).shown)",
     11: "from transductor.theory import logic; "
-    "print(logic.logical_characterization_via_weighted_mso(machines=0).witness)",
+    "print(logic.logical_characterization_via_weighted_mso(machines=0).shown)",
     21: "from transductor.theory import random_features as features; "
-    "print(features.uniform_spectral_approximation_bound(dims=(8,), draws=1, length=2).witness)",
+    "print(features.uniform_spectral_approximation_bound(dims=(8,), draws=1, length=2).shown)",
     25: "from transductor.theory import optimisation; "
-    "print(optimisation.gradient_maintenance_via_deep_injection(cases=0).witness)",
+    "print(optimisation.gradient_maintenance_via_deep_injection(cases=0).shown)",
     28: "from transductor.theory import generalisation; "
-    "print(generalisation.length_independent_generalization(tokens=25))",
+    "print(generalisation.length_independent_generalization(tokens=25).shown)",
 }
 BEYOND_THE_PAPER = {
     22: "How sharp the step is, from L = 4 on, and why parity is no harder than a constant label: "
@@ -102,6 +103,15 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Write a table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _four(m: Entry) -> str:
+    longest = number(max(m["lengths"]))
+    parts = [
+        f"{number(drift[-1])} in {name}, where at most {number(m['rounding']['bound'][name][-1])} is possible"
+        for name, drift in m["rounding"]["drift"].items()
+    ]
+    return f"Drift of {m['frequencies']} frequencies at t = {longest}: {'; '.join(parts)}."
 
 
 def _twenty(m: Entry) -> str:
@@ -148,7 +158,11 @@ def _twenty_six(m: Entry) -> str:
     gammas = list(dict.fromkeys(one["gamma"] for one in m["points"]))
     norms = {(one["gamma"], one["length"]): one["norm"] for one in m["points"]}
     rows = [[f"γ = {number(gamma)}", *(number(norms[gamma, length]) for length in lengths)] for gamma in gammas]
-    return table(("norm of the Hessian", *(f"T = {length}" for length in lengths)), rows)
+    curves = table(("norm of the Hessian", *(f"T = {length}" for length in lengths)), rows)
+    return (
+        f"{curves}\n\nA bound for every T at γ = {number(m['gamma'])}: {number(m['bound'])}; the series of the proof, "
+        f"(1 − γ)⁻⁴ + 4(1 − γ)⁻³ for this loss, give {number(round(m['bound_of_the_proof'], 6))}."
+    )
 
 
 def _twenty_seven(m: Entry) -> str:
@@ -163,7 +177,12 @@ def _twenty_eight(m: Entry) -> str:
 
 def _twenty_nine(m: Entry) -> str:
     rows = [[number(one["length"]), number(round(one["nuclear_norm"], 9))] for one in m["parity"]]
-    return table(("T", "nuclear norm of parity's block"), rows)
+    norms = table(("T", "nuclear norm of parity's block"), rows)
+    return (
+        f"{norms}\n\nOn the sample, for r = 1: the bound is {number(m['bound_per_r'])}, the complexity at most "
+        f"{number(m['complexity_per_r_at_most'])}; split best, a prefix or a suffix belongs to at most "
+        f"{number(m['fewest_collisions'])} of the words."
+    )
 
 
 def _thirty(m: Entry) -> str:
@@ -173,6 +192,7 @@ def _thirty(m: Entry) -> str:
 
 # More numbers of a statement, by its number.
 DETAILS: dict[int, Callable[[Entry], str]] = {
+    4: _four,
     20: _twenty,
     21: _twenty_one,
     22: _twenty_two,

@@ -50,8 +50,19 @@ def readable(values: Tensor) -> bool:
 
 
 def vmapped(*values: Tensor | None) -> bool:
-    """Tell whether any of these is a batch of tensors inside ``torch.func.vmap``."""
-    return any(value is not None and torch._C._functorch.is_batchedtensor(value) for value in values)
+    """Tell whether any of these is a batch of tensors inside ``torch.func.vmap``, under whatever other transforms."""
+    return any(value is not None and _batched(value) for value in values)
+
+
+def _batched(value: Tensor) -> bool:
+    functorch = torch._C._functorch
+    if torch.compiler.is_compiling():  # which follows this question alone
+        return functorch.is_batchedtensor(value)
+    while functorch.is_functorch_wrapped_tensor(value):
+        if functorch.is_batchedtensor(value):
+            return True
+        value = functorch.get_unwrapped(value)
+    return False
 
 
 def transformed(*values: Tensor | None) -> bool:

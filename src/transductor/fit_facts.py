@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from transductor.json_reading import read_json
 from transductor.typed_values import check_kind
@@ -77,7 +77,9 @@ class CandidateFacts(TypedDict):
 
 
 class AnswerMachineFacts(CandidateFacts, MachineFacts):
-    """The machine of the answer."""
+    """The machine of the answer; ``walked`` holds the steps that the data take, each a state and a letter."""
+
+    walked: NotRequired[list[tuple[int, int]]]
 
 
 class DataFacts(TypedDict):
@@ -174,6 +176,9 @@ def check_fit(facts: Mapping[str, Any]) -> None:
         check_machine(machine, len(facts["data"]["letters"]), len(facts["data"]["classes"]))
         if machine["states"] != len(machine["transitions"]):
             raise ValueError("machine.states must be the number of rows of its transitions")
+        letters = len(facts["data"]["letters"])
+        if any(not (0 <= state < machine["states"] and 0 <= read < letters) for state, read in walked_steps(machine)):
+            raise ValueError("machine.walked must hold steps of the machine, each a state and a letter")
 
 
 def check_machine(machine: Mapping[str, Any], letters: int, classes: int) -> None:
@@ -186,6 +191,13 @@ def check_machine(machine: Mapping[str, Any], letters: int, classes: int) -> Non
         raise ValueError(f"machine.transitions must lead from each state, by each of {letters} letters, to a state")
     if not 0 <= machine["start"] < states:
         raise ValueError("machine.start must be a state")
+
+
+def walked_steps(machine: Mapping[str, Any]) -> set[tuple[int, int]]:
+    """Return the steps of a machine that the data take; all of them where an older record does not say."""
+    if "walked" in machine:
+        return {(state, letter) for state, letter in machine["walked"]}
+    return {(state, letter) for state, row in enumerate(machine["transitions"]) for letter in range(len(row))}
 
 
 def read_outcome(path: Path) -> dict[str, Any]:

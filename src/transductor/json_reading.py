@@ -8,6 +8,8 @@ import json
 import re
 import sys
 import zlib
+from collections import Counter
+from collections.abc import Iterable
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -17,7 +19,8 @@ from transductor.file_reading import bytes_of
 MOST_BYTES: Final = 32 * 2**20
 _MOST_MEMORY: Final = 800 * 2**20  # of the value, in bytes
 _DEEPEST: Final = 100  # what walks through a value calls itself
-_NOT_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^][{}"]+', re.DOTALL)
+# Possessive, and a text without an end reaches to the end of all: whatever is read, every character is passed once.
+_NOT_BRACKETS: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[^][{}"]++', re.DOTALL)
 
 
 class JSONError(ValueError):
@@ -98,10 +101,13 @@ def _check_cost(text: str) -> None:
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise JSONError(f"not JSON: an object has the field {twice[:40]!r} twice")
+        raise JSONError(f"not JSON: an object has the field {most_frequent(name for name, _ in pairs)[:40]!r} twice")
     return fields
+
+
+def most_frequent(names: Iterable[str]) -> str:
+    """Return the name that occurs most often."""
+    return Counter(names).most_common(1)[0][0]
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -293,3 +293,18 @@ def test_changes_by_lot_are_machines_and_what_is_better_is_kept(monkeypatch):
     shaken = [search.shaken(caught, np.random.default_rng(seed)).bits for seed in range(10)]
     assert max(shaken) <= caught.bits
     assert min(shaken) < caught.bits - 1
+
+
+def test_a_search_may_begin_with_machines_from_elsewhere():
+    words, labels = drawn(RESET, 2000, 0)
+    table = RESET.transitions.copy()
+    table[0, 1] = 2
+    nearly = MooreMachine(table, np.zeros(4, dtype=int))
+    assert nearly.minimised().states == 1  # what it answers does not matter
+    learned = learned_from_labels(words, labels, letters=3, classes=2, begin_with=[nearly])
+    assert learned.supported
+    assert learned.machine.separating_word(RESET) is None
+    assert learned.bits == learned_from_labels(words, labels, letters=3, classes=2).bits
+    for wrong in (MooreMachine(np.zeros((1, 2), dtype=int), np.zeros(1, dtype=int)), nearly):
+        with pytest.raises(ValueError, match="begin_with must be machines over 3 letters, of at most 2 states"):
+            learned_from_labels(words, labels, letters=3, classes=2, begin_with=[wrong], max_states=2)

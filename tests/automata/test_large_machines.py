@@ -9,9 +9,10 @@ import pytest
 
 from tests.automata.test_finite_automata import dfas, language, nfas
 from tests.properties import given, settings
-from transductor.automata import compiled, finite_algebra
+from transductor.automata import compiled, finite_algebra, finite_automata
 from transductor.automata.finite_algebra import escaping_word, is_included, minimised, separating_word
 from transductor.automata.finite_automata import DFA, NFA, determinised
+from transductor.automata.formats import AutomatonFormatError, read_dfa
 
 few = settings(max_examples=60, deadline=None)
 STATES = 100_000
@@ -122,3 +123,27 @@ def test_small_and_compiled_determinisation_agree(nfa: NFA) -> None:
     small = determinised(nfa)
     by_compiled = minimised(small)
     assert language(by_compiled) == language(nfa)
+
+
+def arcs_for_free(states: int) -> str:
+    """A chain of free arcs, and letters back: every set of states is a long one, and every letter leads to another."""
+    return "".join(f"{n} {n + 1} 0\n{n + 1} {n} {n % 50 + 1}\n" for n in range(states)) + "3\n"
+
+
+def test_files_that_ask_for_too_much_are_refused(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of a megabyte: one took gigabytes, the other minutes in a loop that cannot be interrupted."""
+    path = tmp_path / "machine.att"
+    path.write_text("".join(f"{n % 1000} {n * 7 % 1000} {n + 1}\n" for n in range(100_000)) + "1\n")
+    with pytest.raises(AutomatonFormatError, match="1000 states and 100000 letters; at most 67,108,864 pairs"):
+        read_dfa(path, weights="boolean")
+    path.write_text(arcs_for_free(20_000))
+    monkeypatch.setattr(finite_automata, "MOST_STEPS", 2**20)
+    with pytest.raises(AutomatonFormatError, match="more than 2,048,000 as letters lead to them"):
+        read_dfa(path, weights="boolean", limit=2000)
+
+
+def test_one_state_may_have_very_many_letters(tmp_path) -> None:
+    path = tmp_path / "machine.att"
+    path.write_text("".join(f"0 1 {n + 1}\n" for n in range(100_000)) + "1\n")
+    dfa = read_dfa(path, weights="boolean")
+    assert (dfa.states, len(dfa.alphabet)) == (3, 100_000)

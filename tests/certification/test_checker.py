@@ -255,6 +255,16 @@ def test_damaged_files_are_refused_quickly(tmp_path):
     proof.check()
 
 
+def test_a_small_specification_does_not_ask_for_much(tmp_path):
+    """A file of five thousand bytes asked for eight gigabytes."""
+    path, nothing = tmp_path / "machine.json", {"sparse": []}
+    plain = {"format": "transductor.automaton", "weights": "boolean", "states": 2**20, "initial": nothing}
+    plain |= {"final": nothing, "matrices": [], "alphabet": [*map(str, range(1000))]}
+    path.write_text(json.dumps(plain))
+    with pytest.raises(checker.CheckError, match="too many states and letters"):
+        checker.read_machine(path)
+
+
 def test_a_bomb_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(checker, "MOST_BYTES", 10**6)
     (tmp_path / "bomb.json.gz").write_bytes(gzip.compress(b" " * 10**7))

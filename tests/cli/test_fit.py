@@ -81,7 +81,9 @@ def test_numbers_are_status_three_with_an_automaton_and_a_length(tmp_path):
         (("data.jsonl", "--recipes", "gru"), "recipes must be one of"),
         (("data.jsonl", "--goal", "guessing"), "goal must be one of"),
         (("nowhere.txt", "--labels", "labels.txt"), "nowhere.txt cannot be read"),
-        (("empty.jsonl",), "holds no sequences"),
+        (("empty.jsonl",), "empty.jsonl holds no sequences"),
+        (("other.jsonl",), "--text-column must name one of the fields 'events', 'light'"),
+        (("other.jsonl", "--text-column", "events"), "--label-column must name their column"),
         (("one.jsonl",), "at least 10 sequences"),
         (("same.jsonl",), "at least two classes"),
         (("some.jsonl",), "some.jsonl:2"),
@@ -92,6 +94,7 @@ def test_what_cannot_be_used_is_refused_in_one_line(tmp_path, monkeypatch, argum
     monkeypatch.chdir(tmp_path)
     written(tmp_path, parity_rows(50))
     written(tmp_path, [], "empty.jsonl")
+    written(tmp_path, [{"events": "a b", "light": "on"}], "other.jsonl")
     written(tmp_path, parity_rows(1), "one.jsonl")
     written(tmp_path, [{"tokens": ["a"] * n, "label": "x"} for n in range(20)], "same.jsonl")
     written(tmp_path, [{"tokens": ["a"], "label": "x"}, {"tokens": ["a"]}, *parity_rows(20)], "some.jsonl")

@@ -173,6 +173,8 @@ def test_a_file_of_settings(files, monkeypatch):
         ("double must be true or false; got 1", "double = 1"),
         ("run.toml is not TOML: ", "steps ="),
         ("is not TOML", b"\xff"),
+        ("is larger than 32 KiB", "a." * 20_000 + "a = 1"),  # which Python's reader takes minutes for
+        ("gives a_1 twice", "a-1 = 1\na_1 = 2"),
         ("Invalid value for '--steps'", 'steps = "x"'),
     ],
 )
@@ -212,7 +214,7 @@ def test_a_run_is_resumed_from_another_folder(files, monkeypatch):
         ("--held-out-longest is for --data", ("a", "--task", "parity", "--held-out-longest", "0.1")),
         ("--length is for --task", ("a", "--data", "log.csv", "--length", "9")),
         ("--split must be one of 'blanks', 'characters'", ("a", "--data", "log.csv", "--split", "commas")),
-        ("text_column must name one of the columns 'id', 'events', 'light'", ("a", "--data", "log.csv")),
+        ("--text-column must name one of the columns 'id', 'events', 'light'", ("a", "--data", "log.csv")),
         ("RUN must be a folder; log.csv is a file", ("log.csv", "--task", "parity")),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import gzip
 import io
 import json
@@ -25,6 +26,7 @@ from tests.certification.test_certificates import exact_model, head_with, ones, 
 from tests.certification.test_checker_mutations import is_true
 from tests.fuzzing.meaning import bits_of, document, means, same, sealed, sign_bundle, tensors_in
 from tests.fuzzing.running import Reader
+from tests.report.explored_models import explored
 from tests.report.made_records import write_study
 from transductor.automata import formats, regex
 from transductor.automata.formats.errors import AutomatonFormatError
@@ -48,7 +50,7 @@ from transductor.model import (
     save,
 )
 from transductor.one_writer import _holder
-from transductor.portraits import read_portrait
+from transductor.portraits import read_explored, read_portrait, write_explored
 from transductor.report.fit import _blocks, fit_table, read_fit
 from transductor.report.portrait import _figure, _rendered
 from transductor.report.study_figures import study_figure
@@ -326,6 +328,21 @@ def check_portrait(folder: Path, portrait: Any) -> None:
     said.setdefault("words_like_given", False)
     read = json.loads(json.dumps(vars(portrait), default=vars))
     assert same(said, read), "it is another portrait than the file's"
+
+
+def write_models(name: str, folder: Path) -> None:
+    write_explored([explored(name)], folder / "models.json")
+
+
+def check_models(folder: Path, models: Any) -> None:
+    said = document(folder / "models.json")["models"]
+    read = [dataclasses.asdict(model) for model in models]
+    assert len(said) == len(read)
+    for stated, kept in zip(said, read, strict=True):  # fields with defaults may be left out
+        for machine in (stated["twin"], stated["target"]):
+            if machine is not None:
+                machine.setdefault("sink", None)
+        assert same({**kept, **stated}, kept), "they are other models than the file's"
 
 
 def fit_facts() -> dict[str, Any]:
@@ -647,6 +664,10 @@ def all_readers() -> list[Reader]:
             {name: partial(write_portrait, name) for name in ("clock", "nothing_near")},
             lambda folder: read_portrait(folder / "portrait.json"), (ValueError,), check_portrait, share=1.0,
             used=lambda folder, portrait: _rendered(_figure(portrait), "png"),
+        ),
+        Reader(
+            "models of the explorer", {name: partial(write_models, name) for name in ("noisy", "wordy")},
+            lambda folder: read_explored(folder / "models.json"), (ValueError,), check_models, share=1.0,
         ),
         Reader(
             "records of studies",

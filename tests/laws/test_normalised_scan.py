@@ -284,3 +284,25 @@ def test_what_does_not_fit_is_refused_by_name():
         scan(transitions, tokens, initial_state=Normalised(start, torch.zeros(2)), normalise="l1")
     with pytest.raises(TypeError, match=r"initial_state must be a torch.Tensor; got Normalised"):
         scan(transitions, tokens, initial_state=Normalised(start, torch.zeros(3)))
+
+
+@pytest.mark.parametrize("dense", [False, True], ids=["tokens", "dense"])
+@pytest.mark.parametrize("wild", [1e308, 1e300, 0.0])
+@pytest.mark.parametrize("backend", HERE)
+def test_a_row_that_leaves_the_range_leaves_every_bit_of_the_others(backend, wild, dense):
+    given, tokens, start = (None if each is None else each.detach() for each in operands(150, dense=dense))
+    rows = []
+    for entry in (1.0, wild):
+        matrices, initial = given.clone(), start.clone().requires_grad_()
+        if dense:
+            matrices[1, 70:] = entry
+        else:
+            tokens = tokens % 4
+            tokens[1, 70:] = 4
+            matrices[4] = entry
+        result = scan(matrices, tokens, initial_state=initial, normalise="l1", backend=backend)
+        gradient = torch.autograd.grad(result.logs[[0, 2]].square().sum(), initial)[0]
+        rows.append([result.states[[0, 2]], result.logs[[0, 2]], gradient[[0, 2]]])
+    for harmless, beside in zip(*rows, strict=True):
+        assert harmless.isfinite().all()
+        assert torch.equal(harmless, beside)

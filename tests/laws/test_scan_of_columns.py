@@ -119,3 +119,24 @@ def test_training_reaches_a_permutation_and_a_reset_exactly():
         optimiser.step()
     with torch.no_grad():
         assert torch.equal(family.table(), target)
+
+
+@pytest.mark.usefixtures("form")
+@pytest.mark.parametrize("dense", [False, True], ids=["tokens", "dense"])
+@pytest.mark.parametrize("start", [1.0, 0.0], ids=["states overflow", "only products do"])
+def test_a_row_that_overflows_leaves_every_bit_of_the_others(dense, start):
+    table = torch.stack((*sparse(3, dtype=torch.float32), 1e4 * torch.eye(4)))
+    rows = {}
+    for token in (0, 3):
+        tokens = torch.randint(0, 3, (3, 300), generator=torch.Generator().manual_seed(0))
+        tokens[1] = token
+        given = table[tokens] if dense else table.clone()
+        initial = torch.ones(3, 4)
+        initial[1] = start
+        given.requires_grad_(), initial.requires_grad_()
+        states = scan(given, None if dense else tokens, initial_state=initial, backend="columns")
+        gradients = torch.autograd.grad(states[[0, 2]].square().sum(), (initial, given))
+        rows[token] = [states[[0, 2]], gradients[0][[0, 2]], *([gradients[1][[0, 2]]] if dense else [])]
+    assert bool(states[1].isfinite().all()) == (start == 0)
+    for harmless, beside in zip(rows[0], rows[3], strict=True):
+        assert torch.equal(harmless, beside)

@@ -11,6 +11,7 @@ from transductor.automata import MooreMachine, WeightedAutomaton, labels_of_seri
 from transductor.certification import check_certificate
 from transductor.learning import fit
 from transductor.model import load
+from transductor.report.fit import fit_report
 from transductor.training import FileData
 
 
@@ -128,3 +129,55 @@ def test_numbers_without_an_automaton_keep_the_best_model(tmp_path):
     facts = result.record.measurements
     assert facts["answer"]["sentence"].startswith("No weighted automaton is claimed")
     assert all(each["error"] > 0 for each in facts["recipes"][0]["bands"])
+
+
+def test_steps_that_no_sequence_takes_are_said_and_shown_to_be_guesses(tmp_path):
+    rows = [{**row, "tokens": ["begin", *row["tokens"]]} for row in parity_rows(200)]
+    result = fit(source(tmp_path, rows), tmp_path / "run", budget=20, recipes=[])
+    facts = result.record.measurements
+    steps, taken = result.machine.transitions.size, len(facts["machine"]["walked"])
+    assert (steps, taken) == (6, 5)  # no sequence begins a second time, after an odd number of a's
+    (sentence,) = (each for each in facts["answer"]["sureness"] if "is a guess" in each)
+    assert sentence.startswith(f"The sequences take {taken} of the {steps} steps")
+    fit_report(tmp_path / "run")
+    report = (tmp_path / "run" / "report.md").read_text()
+    assert "(in brackets: guessed, as no sequence takes that step)" in report
+    rows = [line for line in report.splitlines() if line.startswith("| ") and line.split()[1].isdigit()]
+    assert sum(row.count("(") - row.count("(start)") for row in rows) == steps - taken
+    assert "or no sequence takes that step." in (tmp_path / "run" / "machine.svg").read_text()
+
+
+def test_a_machine_whose_every_step_is_taken_is_no_guess(tmp_path):
+    result = fit(source(tmp_path, parity_rows(200)), tmp_path / "run", budget=20, recipes=[])
+    assert not any("is a guess" in each for each in result.record.measurements["answer"]["sureness"])
+    fit_report(tmp_path / "run")
+    assert "guessed" not in (tmp_path / "run" / "report.md").read_text()
+
+
+def test_words_that_the_font_of_figures_lacks(tmp_path):
+    rows = [
+        {**row, "tokens": ["\N{DOOR}" if each == "a" else "日本" for each in row["tokens"]]} for row in parity_rows(200)
+    ]
+    fit(source(tmp_path, rows), tmp_path / "run", budget=20, recipes=[])
+    fit_report(tmp_path / "run")
+    assert "\N{DOOR}" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_the_advice_says_what_is_wrong_with_the_labels(tmp_path):
+    (tmp_path / "both").mkdir()
+    rows = parity_rows(200)
+    other = {"odd": "even", "even": "odd"}
+    both = fit(
+        source(tmp_path / "both", [*rows, *({**row, "label": other[row["label"]]} for row in rows)]),
+        tmp_path / "both" / "run",
+        budget=5,
+        recipes=[],
+    )
+    assert both.machine is None
+    assert any("Equal sequences have different labels" in each for each in both.record.measurements["answer"]["advice"])
+    rare = [{**row, "label": "rare" if place % 40 == 0 else "usual"} for place, row in enumerate(rows)]
+    few = fit(source(tmp_path, rare), tmp_path / "run", budget=5, recipes=[])
+    assert few.machine is None
+    advice = few.record.measurements["answer"]["advice"]
+    assert any("of the labels are rare: sequences of that class" in each for each in advice)
+    assert not any("Equal sequences" in each for each in advice) or few.record.measurements["data"]["conflicts"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,10 +15,13 @@ from transductor.learning.machines import (
     at_least,
     compiled,
     contradicted,
+    contradicting,
     description,
     from_labels,
     from_model,
+    learned,
     machine_labels,
+    walked,
 )
 from transductor.learning.prediction import labels_of
 from transductor.model import LSTM
@@ -119,3 +123,47 @@ def test_a_compiled_model_is_the_machine_over_tokens_and_passes_over_unknown_wor
 def test_no_machine_is_read_off_a_model_without_a_head(data):
     alphabet = TokenAlphabet.of_names(data.source.vocabulary.tokens)
     assert "lstm: no machine" in from_model("lstm", LSTM(vocab_size=5, output_size=2), data, alphabet)
+
+
+def test_steps_that_words_take():
+    words = LabelledWords(((), (0, 1), (0,)), (0, 1, 1))
+    assert walked(PARITY, words) == {(0, 0), (1, 1)}
+
+
+def test_one_state_is_refused_in_one_sentence(data):
+    constant = MooreMachine(np.zeros((1, 2), dtype=int), np.array([0]))
+    assert from_labels(answer(constant), data).refusals == ("it gives the same label to everything",)
+    assert from_labels(answer(constant, supported=False), data).refusals == ("said so",)
+
+
+def test_reasons_name_classes_as_the_user_does(data):
+    refused = replace(
+        answer(letters_of(data), supported=False), reasons=("Only 3 different words of class 1 are there.",)
+    )
+    assert from_labels(refused, data).refusals == ("Only 3 different words of class odd are there.",)
+
+
+def test_what_contradicts_a_label_is_no_machine_of_a_model(data):
+    right = from_labels(answer(letters_of(data)), data)
+    assert contradicting(right, data, "of a model") is right
+    wrong = from_labels(answer(MooreMachine(np.array([[1, 1], [1, 1]]), np.array([0, 1]))), data)
+    assert "a machine of a model must give all of them" in contradicting(wrong, data, "of a model").refusals[-1]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_word_that_every_sequence_begins_with_says_nothing(tmp_path, again):
+    rows = [{**row, "tokens": ["b" if again else "begin", *row["tokens"]]} for row in parity_rows(300)]
+    data = divided(source(tmp_path, rows))
+    result = learned(data, seconds=20, seed=0)
+    assert result.supported, result.reasons
+    assert result.machine.states == 2
+    assert agreement_on(result.machine, data.shorter).share == 1
+
+
+def test_an_opening_word_that_does_something_else_later_has_a_state_of_its_own(tmp_path):
+    """The first a opens; every further one counts."""
+    rows = [{**row, "tokens": ["a", *row["tokens"]]} for row in parity_rows(300)]
+    data = divided(source(tmp_path, rows))
+    result = learned(data, seconds=20, seed=0)
+    assert result.supported, result.reasons
+    assert agreement_on(result.machine, data.shorter).share == 1

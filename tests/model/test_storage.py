@@ -165,6 +165,17 @@ def test_a_small_file_does_not_ask_for_much(checkpoint, field, size):
     assert time.perf_counter() - began < 5
 
 
+def test_parts_that_no_tensor_belongs_to_are_not_made(tmp_path):
+    """A hundred thousand parts took half a minute."""
+    head = UniversalHead(vocab_size=3, orthogonal_dim=2, stochastic_dim=2)
+    save(head, tmp_path)
+    config = plain(tmp_path)
+    config["transitions"]["parts"] = config["transitions"]["parts"][:1] * 100_000
+    edited(tmp_path, config=config)
+    with pytest.raises(CheckpointError, match="parts is 100000, and the weights have room for"):
+        load(tmp_path)
+
+
 def test_weights_that_are_no_numbers_are_refused_unless_asked_for(checkpoint):
     file = weights_of(checkpoint)
     tensors = safetensors.torch.load_file(file)

@@ -9,12 +9,23 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
 
 from tests.comparison import assert_same
 from tests.laws.test_scan import HERE, OF_ANY_RING, operands
+from tests.laws.test_scan_of_columns import sparse
 from transductor.heads import RationalHead
 from transductor.recurrence import scan, sequence_parallel_scan
+from transductor.recurrence.backends import STRUCTURED
+from transductor.recurrence.normalised_operator import normalised_backends
 from transductor.transitions import FAMILIES
 
 KINDS = ["plain", "affine", "dense", "lengths", "mask", "packed", "packed_dense"]
 ENGINES = ["auto", *(name for name in HERE if name != "reference")]
+NORMALISED = "normalised "
+EVERY = [(backend, kind) for backend in ("reference", *ENGINES, *STRUCTURED) for kind in KINDS]
+EVERY += [
+    (NORMALISED + backend, kind)
+    for backend in normalised_backends()
+    for kind in ("plain", "dense", "mask", "packed")
+    if backend != "triton"
+]
 T = 6
 # torch's own, when it first needs a tangent.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.*deprecated:DeprecationWarning")
@@ -58,12 +69,46 @@ class Case:
         return lambda *leaves: states(*leaves).sin().sum()
 
     def gradients(self):
-        """By plain autograd through the loop, the meaning."""
+        """By plain autograd through the loop, the meaning of every backend."""
         leaves = [leaf.clone().requires_grad_() for leaf in self.leaves]
         return torch.autograd.grad(self.bent("reference")(*leaves), leaves)
 
     def slope(self):
         return sum((part * along).sum() for part, along in zip(self.gradients(), self.directions, strict=True))
+
+
+class ColumnsCase(Case):
+    """Matrices with one entry in a column; tangents may lead away from these."""
+
+    def __init__(self, kind):
+        super().__init__(kind)
+        others = sparse(*self.leaves[0].shape[:-2], dim=2)
+        self.leaves = (others, *self.leaves[1:])
+
+
+class NormalisedCase(Case):
+    """States of norm 1, and the log of the norm as one more coordinate."""
+
+    def __init__(self, kind):
+        super().__init__(kind)
+        kept = [self.names.index(name) for name in ("transitions", "initial_state")]
+        self.names = [self.names[place] for place in kept]
+        self.leaves = tuple(self.leaves[place].exp() for place in kept)
+        self.directions = tuple(self.directions[place] for place in kept)
+
+    def states(self, backend):
+        def function(transitions, start):
+            given = {"tokens": self.tokens, "initial_state": start, **self.options}
+            result = scan(transitions, **given, normalise="l1", backend=backend.removeprefix(NORMALISED))
+            return torch.cat((result.states, result.logs.unsqueeze(-1)), -1)
+
+        return function
+
+
+def case_for(backend, kind):
+    if backend.startswith(NORMALISED):
+        return NormalisedCase(kind)
+    return ColumnsCase(kind) if backend == "columns" else Case(kind)
 
 
 def twice_along(case, backend):
@@ -112,19 +157,18 @@ def assert_second_derivatives(case, backend):
     assert_each(grad(slope, argnums)(*case.leaves), expected, "reverse over reverse")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("backend", ["reference", *ENGINES])
+@pytest.mark.parametrize(("backend", "kind"), EVERY)
 class TestEveryBackend:
     def test_forward_mode(self, backend, kind):
-        assert_forward_mode(Case(kind), backend)
+        assert_forward_mode(case_for(backend, kind), backend)
 
     def test_functional_gradients(self, backend, kind):
-        case = Case(kind)
+        case = case_for(backend, kind)
         argnums = tuple(range(len(case.leaves)))
         assert_each(grad(case.bent(backend), argnums)(*case.leaves), (case.names, case.gradients()), "grad")
 
     def test_jacobians(self, backend, kind):
-        case = Case(kind)
+        case = case_for(backend, kind)
         argnums = tuple(range(len(case.leaves)))
         expected = torch.autograd.functional.jacobian(case.states("reference"), case.leaves)
         for jacobian in (jacfwd, jacrev):
@@ -132,7 +176,7 @@ class TestEveryBackend:
             assert_each(found, (case.names, expected), jacobian.__name__)
 
     def test_hessians_and_double_backward(self, backend, kind):
-        case = Case(kind)
+        case = case_for(backend, kind)
         argnums = tuple(range(len(case.leaves)))
         expected = torch.autograd.functional.hessian(case.bent("reference"), case.leaves)
         found = hessian(case.bent(backend), argnums)(*case.leaves)
@@ -141,7 +185,7 @@ class TestEveryBackend:
         assert_second_derivatives(case, backend)
 
     def test_reverse_over_forward_and_forward_over_forward(self, backend, kind):
-        case = Case(kind)
+        case = case_for(backend, kind)
         argnums = tuple(range(len(case.leaves)))
 
         def slope(*leaves):
@@ -153,7 +197,7 @@ class TestEveryBackend:
         assert_same(jvp(slope, case.leaves, case.directions)[1], curvature, what="forward over forward")
 
     def test_vmap(self, backend, kind):
-        case = Case(kind)
+        case = case_for(backend, kind)
         many = [torch.stack((leaf, along, leaf - along)) * 0.5 for leaf, along in zip(case.leaves, case.directions)]  # noqa: B905
         states = case.states(backend)
         one_by_one = torch.stack([case.states("reference")(*each) for each in zip(*many, strict=True)])
@@ -168,6 +212,19 @@ class TestEveryBackend:
                 ]
             )
             assert_same(vmap(states, tuple(dims))(*mixed), expected, what=f"vmap over {case.names[index]}")
+
+    def test_vmap_of_derivatives(self, backend, kind):
+        """Gradients of many at once: what is batched is inside what carries derivatives."""
+        case = case_for(backend, kind)
+        argnums = tuple(range(len(case.leaves)))
+        many = [torch.stack((leaf, 0.5 * leaf)) for leaf in case.leaves]
+        gradients = vmap(grad(case.bent(backend), argnums))(*many)
+        tangents = vmap(lambda *leaves: jvp(case.bent(backend), leaves, case.directions)[1])(*many)
+        for number in range(2):
+            case.leaves = tuple(each[number] for each in many)
+            one = [each[number] for each in gradients]
+            assert_each(one, (case.names, case.gradients()), "gradients side by side")
+            assert_same(tangents[number], case.slope(), what="tangents side by side")
 
 
 @pytest.mark.parametrize("backend", ENGINES)
@@ -240,18 +297,26 @@ def test_tangents_pass_through_every_family_of_a_head(family):
 
 
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
-def test_a_compiled_tangent_is_not_zero():
-    """torch takes the tangent of a registered operation for zero; one graph is refused, two halves are right."""
-    case = Case("plain")
+@pytest.mark.parametrize(("backend", "halves"), [("auto", True), ("columns", True), (NORMALISED + "auto", False)])
+def test_a_compiled_tangent_is_not_zero(backend, halves):
+    """torch takes the tangent of a registered operation for zero; one graph is refused, two halves are right.
+
+    Where a loop of plain operations is compiled, one graph is right too.
+    """
+    case = case_for(backend, "plain")
 
     def slope(*leaves):
-        return jvp(case.bent("auto"), leaves, case.directions)[1]
+        return jvp(case.bent(backend), leaves, case.directions)[1]
 
     torch.compiler.reset()
     assert_same(torch.compile(slope, backend="aot_eager")(*case.leaves), case.slope())
     torch.compiler.reset()
-    with pytest.raises(Exception, match="disable"):
-        torch.compile(slope, backend="aot_eager", fullgraph=True)(*case.leaves)
+    complete = torch.compile(slope, backend="aot_eager", fullgraph=True)
+    if halves:
+        with pytest.raises(Exception, match="disable"):
+            complete(*case.leaves)
+    else:
+        assert_same(complete(*case.leaves), case.slope())
 
 
 def test_documents_cannot_differ_under_vmap():

@@ -56,6 +56,7 @@ def test_every_statement_that_is_false_as_written_has_its_counterexample_in_a_li
     for number, line in page.IN_A_LINE.items():
         assert wrong[number] in line
         assert f"\n```python\n{line}\n```\n" in PAGE
+        assert line.endswith(".shown)")  # which says so if the counterexample is none
 
 
 def test_a_changed_number_of_the_record_changes_the_page():
@@ -90,7 +91,7 @@ def test_figures_show_what_the_records_hold():
                 figure = statement_figure(number, entry["measurements"])
                 assert sum(len(axes.lines) + len(axes.images) for axes in figure.axes) >= 3
                 drawn += 1
-    assert drawn == 6
+    assert drawn == 7
     figure = statement_figure(3, {"rank": RANKS})
     assert legend(figure) == {"d₁ · d₂", "d₁ + d₂", "gated", "additive"}
     figure = statement_figure(8, {"dyck": DYCK})
@@ -109,7 +110,7 @@ def test_studies_have_figures():
 def test_statements_without_a_figure_say_so():
     assert statement_figure_name(5, {}) is None
     assert statement_figure_name(3, {}) is None
-    with pytest.raises(ValueError, match="number must be one of 3, 8"):
+    with pytest.raises(ValueError, match="number must be one of 3, 4, 8"):
         statement_figure(5, {})
 
 

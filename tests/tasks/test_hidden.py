@@ -8,7 +8,9 @@ import torch
 from tests.tasks.cases import generator
 from transductor.automata import HiddenMarkovModel
 from transductor.compilation import filter_of
-from transductor.tasks import PartlyObserved
+from transductor.tasks import Parity, PartlyObserved
+from transductor.training import TrainingSettings
+from transductor.training.steps import draw_batch
 
 TASK = PartlyObserved(states=4)
 
@@ -22,6 +24,15 @@ def test_what_is_drawn_is_what_the_process_says():
         chosen = (right >= low) & (right < low + 0.2)
         spread = 5 * (right[chosen] * (1 - right[chosen])).sum().sqrt() / chosen.sum()
         assert abs(hit[chosen].mean() - right[chosen].mean()) <= 3 * spread  # neighbours are not independent
+
+
+def test_training_is_on_what_came_and_not_on_the_likeliest_answer():
+    settings = TrainingSettings(batch_size=8, length=40)
+    tokens, labels = draw_batch(TASK, settings, 40, generator(3))
+    assert torch.equal(labels, TASK.drawn(8, 40, generator(3))[1])
+    assert not torch.equal(labels, TASK.truth(tokens))
+    tokens, labels = draw_batch(Parity(), settings, 40, generator(3))
+    assert torch.equal(labels, Parity().truth(tokens))
 
 
 def test_a_filter_of_the_process_is_bayes():

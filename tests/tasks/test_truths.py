@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from tests.tasks.cases import NAMES, all_words, generator
+from tests.tasks.cases import NAMES, all_words, generator, values_to_print
 from transductor.automata.library import machine
 from transductor.tasks import IGNORED, TASKS, task_named
 
@@ -190,10 +190,65 @@ def partly_observed(task, word):
     return next(place for place, weight in enumerate(joint) if weight >= max(joint) - 1e-6)
 
 
+def repl_traces(task, word):
+    told = values_to_print(task, word)
+    return IGNORED if told is None else task.variables + max(told, key=lambda value: (told[value], -value))
+
+
+def chess(task, word):
+    """The board as letters by square, such as ``{"e1": "K"}``."""
+    if word[-1] < 193:
+        return IGNORED
+    ranks = {"1": "RNBQKBNR", "2": "P" * 8, "7": "p" * 8, "8": "rnbqkbnr"}
+    start = {file + rank: row[place] for rank, row in ranks.items() for place, file in enumerate("abcdefgh")}
+    rooks = {"h1": "K", "a1": "Q", "h8": "k", "a8": "q"}
+    names = [file + rank for rank in "12345678" for file in "abcdefgh"]
+    board, turn, rights, passed, touched = dict(start), 0, set("KQkq"), None, None
+    for token in word[:-1]:
+        if token == 192:
+            board, turn, rights, passed, touched = dict(start), 0, set("KQkq"), None, None
+        elif token < 64:
+            touched = names[token]
+        elif token < 192 and touched is not None:
+            origin, touched = touched, None
+            becomes = None if token < 128 else "nbrq"[(token - 128) // 8 % 4]
+            target = names[token - 64] if token < 128 else "abcdefgh"[token % 8] + ("8" if token < 160 else "1")
+            if origin == target or origin not in board:
+                continue
+            piece = board.pop(origin)
+            black, pawn = piece.islower(), piece in "Pp"
+            if pawn and target == passed and origin[0] != target[0]:
+                del board[target[0] + {"3": "4", "6": "5"}[target[1]]]
+            board[target] = piece
+            if pawn and becomes:
+                board[target] = becomes if black else becomes.upper()
+            home = {"K": "e1", "k": "e8"}.get(piece)
+            if origin == home and target[1] == home[1] and target[0] in "gc":
+                side = ("K" if target[0] == "g" else "Q") if not black else ("k" if target[0] == "g" else "q")
+                if side in rights:
+                    corner = next(square for square, right in rooks.items() if right == side)
+                    board[{"g": "f", "c": "d"}[target[0]] + target[1]] = board.pop(corner)
+            for square in (origin, target):
+                rights -= {"e1": set("KQ"), "e8": set("kq")}.get(square, {rooks.get(square)})
+            double = (origin[1], target[1]) == (("7", "5") if black else ("2", "4")) and origin[0] == target[0]
+            passed = origin[0] + ("6" if black else "3") if pawn and double else None
+            turn = 0 if black else 1
+    asked = word[-1] - 193
+    if asked < 64:
+        return ".PNBRQKpnbrqk".index(board.get(names[asked], "."))
+    if asked == 64:
+        return turn
+    if asked < 69:
+        return int("KQkq"[asked - 65] in rights)
+    return 0 if passed is None else 1 + "abcdefgh".index(passed[0])
+
+
 JUDGES = {
     **{judge.__name__: judge for judge in (counting, parity, even_pairs, cycle, arithmetic, arithmetic_left_to_right)},
     **{judge.__name__: judge for judge in (addition, text_addition, value, flip_flop, flip_flop_undo, group, tomita)},
     **{judge.__name__: judge for judge in (boolean, copying, recall, held_count, partly_observed)},
+    **{judge.__name__: judge for judge in (repl_traces, chess)},
+    "repl_traces_observed": repl_traces,
     "flip_flop_sparse": flip_flop,
     "flip_flop_dense": flip_flop,
     "addition_carry_in": addition,

@@ -328,6 +328,15 @@ def test_counterexamples_run_in_a_line():
         assert STATEMENTS[name].run.__wrapped__.__doc__
 
 
+def test_a_lookup_needs_a_few_bits_where_a_recurrent_network_needs_one_for_each_letter(monkeypatch):
+    bits = [hierarchy._bits_of_lookup(2**power) for power in range(3, 9)]
+    assert [later - earlier for earlier, later in pairwise(bits)] == [2] * 5
+    monkeypatch.setattr(hierarchy, "_bits_of_lookup", lambda stored: stored)
+    certificate = run("expressive_hierarchy")
+    assert not certificate
+    assert "1000 bits" in certificate.witness
+
+
 def test_drift_is_measured_against_exact_positions():
     automaton = expressivity._machine_of_positions(1)
     exact = automaton.trajectory("a" * 300)[-1]

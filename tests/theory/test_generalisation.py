@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from fractions import Fraction
 
 import pytest
@@ -9,8 +10,10 @@ import torch
 
 from transductor.certification import certify
 from transductor.tasks import ModularCounting
+from transductor.theory import generalisation
 from transductor.theory.generalisation import (
     certified_horizon,
+    fewest_collisions,
     first_failure,
     hankel_rademacher_complexity,
     length_independent_generalization,
@@ -78,8 +81,31 @@ def test_only_the_empty_prefix_makes_every_word_collide():
     assert not hankel_rademacher_complexity(empty_prefix=False, lengths=()).holds
     assert [one["nuclear_norm"] for one in certificate.measurements["parity"]] == pytest.approx([2, 4])
     assert hankel_rademacher_complexity(words=("",), lengths=()).holds
-    with pytest.raises(ValueError, match="words"):
-        hankel_rademacher_complexity(words=())
+    for words in ((), ("a",) * 13):
+        with pytest.raises(ValueError, match="words must hold 1 to 12"):
+            hankel_rademacher_complexity(words=words)
+
+
+def test_words_are_split_with_as_few_collisions_as_can_be():
+    sample = ("01", "01", "1", "11", "0", "")
+    least = min(
+        max(max(Counter(parts).values()) for parts in zip(*splits, strict=True))
+        for splits in itertools.product(*([(w[:cut], w[cut:]) for cut in range(len(w) + 1)] for w in sample))
+    )
+    fewest, splits = fewest_collisions(sample)
+    assert fewest == least
+    assert ["".join(split) for split in splits] == list(sample)
+    assert max(max(Counter(parts).values()) for parts in zip(*splits, strict=True)) == fewest
+
+
+def test_the_complexity_of_bounded_nuclear_norm_is_at_most_what_is_said(monkeypatch):
+    """Functions of nuclear norm 1, H = σ a bᵀ on the sample's prefixes and suffixes, do not reach beyond it."""
+    for words, expected in ((("a", "b"), 1 / 2), (("a", "a"), 1 / 2), (("",), 1.0), (("", "", ""), 1 / 2)):
+        certificate = hankel_rademacher_complexity(words=words, lengths=())
+        assert certificate
+        assert certificate.measurements["complexity_per_r_at_most"] == pytest.approx(expected)
+    monkeypatch.setattr(generalisation, "_per_radius", lambda size, collisions, suffixes: 1 / size**2)
+    assert not hankel_rademacher_complexity(lengths=())
 
 
 def test_without_contraction_the_inputs_move_the_state_more():

@@ -45,6 +45,20 @@ def test_injections_along_the_gradient_grow_linearly_at_one():
     assert all(one["gamma"] <= 10 for one in growth)
 
 
+def test_matrices_above_the_bound_break_the_first_part():
+    assert gradient_norm_preservation(steps=1, gamma=HALF).holds
+    assert gradient_norm_preservation(steps=1, gamma=HALF, norm=Fraction(1, 3)).holds
+    broken = gradient_norm_preservation(steps=1, gamma=HALF, norm=Fraction(1))
+    assert not broken.holds
+    assert "violated in 0" not in broken.witness
+
+
+def test_the_constant_of_the_first_part_is_attained():
+    for one in gradient_norm_preservation(steps=1, cases=1).measurements["norm_with_injections"]:
+        left = Fraction(9, 10) ** one["steps"]
+        assert one["gamma"] == pytest.approx(float(left + 10 * (1 - left)), rel=1e-15)
+
+
 def test_the_exponent_as_written_is_violated():
     certificate = gradient_maintenance_via_deep_injection(cases=60)
     assert certificate.holds

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from transductor.theory import random_features
 from transductor.theory.random_features import (
     compactness_gap,
     drawn,
@@ -38,6 +39,35 @@ def test_independent_enough_features_are_no_counterexample():
     assert certificate.measured == pytest.approx(0.5)
     assert not uniform_spectral_approximation_bound("haar", **FEW).holds
     assert not uniform_spectral_approximation_bound(dim=8, **FEW).holds  # there the bound is no promise
+
+
+def test_a_start_near_the_identity_is_the_worst_conditioned():
+    conditions = universality_of_random_rational_features(length=1, curve=()).measurements
+    worst = max(conditions["median_condition_at_length_6"].items(), key=lambda item: item[1])
+    assert worst[0] == "near_identity"
+
+
+def test_no_draw_of_signs_comes_near():
+    """The seeds have all four pairs of signs among them, so these are all draws that there are."""
+    signs = set()
+    for seed in range(16):
+        certificate = uniform_spectral_approximation_bound(seed=seed, dim=2, dims=(8,), draws=1, length=1)
+        assert certificate.measured == pytest.approx(0.5)
+        signs.add(tuple(drawn("signs", 2, 2, np.random.default_rng([seed, 0]))[0][:, 0, 0]))
+    assert len(signs) == 4
+
+
+def test_with_a_dimension_for_every_word_the_error_is_rounding(monkeypatch):
+    options = {"length": 4, "trials": 40}
+    certificate = compactness_gap(**options)
+    assert certificate.measurements["rounding"]["error_at_all_words"] < 1e-9
+    monkeypatch.setattr(
+        random_features, "_misfit", lambda features, dim, *rest: original_misfit(features, dim - 1, *rest)
+    )
+    assert not compactness_gap(**options)
+
+
+original_misfit = random_features._misfit
 
 
 def test_the_counterexample_in_one_line():

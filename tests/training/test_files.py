@@ -162,9 +162,9 @@ def test_guessed_data(tmp_path):
     path = written(tmp_path, "x.jsonl", "\n".join(map(json.dumps, rows)))
     data = FileData.guessed(path, held_out=0.5)
     assert (data.goal, data.held_out) == ("tagging", 0.5)
-    with pytest.raises(DataError, match=r"x\.txt has no labels: name their file or column, or give a goal"):
+    with pytest.raises(DataError, match=r"x\.txt has no labels: labels must name their file, or label_column must"):
         FileData.guessed(written(tmp_path, "x.txt", "a\n"))
-    with pytest.raises(DataError, match="holds no sequences"):
+    with pytest.raises(DataError, match=r"empty\.txt holds no sequences"):
         FileData.guessed(written(tmp_path, "empty.txt", ""))
 
 

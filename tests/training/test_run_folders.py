@@ -1,6 +1,6 @@
 """Runs that are killed, told to end, begun twice or read while they are written: nothing is lost, nothing is left over.
 
-The quick tests do each of these a few times; the slow ones as often as the page on files says.
+The quick tests do each of these a few times; the slow ones as often as the page on training says.
 """
 
 from __future__ import annotations

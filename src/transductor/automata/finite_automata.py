@@ -20,6 +20,13 @@ from transductor.automata.words import Symbol, Word, listed, numbered, spelled
 
 MOST_MEMBERS: Final = 2**27
 """Members of all sets of states together, past which an automaton is not determinised: half a gigabyte."""
+MOST_ENTRIES: Final = 2**26
+"""Pairs of a state and a letter, past which likewise; also of sets of states and letters: half a gigabyte each."""
+MOST_STEPS: Final = 2**28
+"""Members of sets that are looked at, a set as often as a letter leads to it, past which likewise: some seconds.
+
+A larger ``limit`` allows 1024 for each set.
+"""
 _FEW_SETS: Final = 100
 
 
@@ -254,6 +261,11 @@ def determinised(nfa: NFA, *, limit: int = 200_000) -> DFA:
     if _integer("limit", limit) < 1:
         raise ValueError(f"limit must be at least 1; got {limit}")
     letters = len(nfa.alphabet)
+    if nfa.states * letters > MOST_ENTRIES:
+        raise ValueError(
+            f"nfa has {nfa.states} states and {letters} letters; at most {MOST_ENTRIES:,} pairs of a state and a "
+            "letter are determinised"
+        )
     sources, read, targets = nfa._arcs
     free = read < 0
     keys = np.random.default_rng(0).integers(1, 2**31, size=nfa.states)
@@ -268,14 +280,16 @@ def determinised(nfa: NFA, *, limit: int = 200_000) -> DFA:
         letters,
     )
     # How many sets there are shows only on the way, so small automata are tried first, without compiled loops.
-    few = min(limit, _FEW_SETS) if len(read) < SMALL else 0
-    table, accepts = subset_table(0, *parts, few, 100 * _FEW_SETS)
+    most, steps = min(limit, MOST_ENTRIES // max(1, letters)), max(MOST_STEPS, 1024 * limit)
+    few = min(most, _FEW_SETS) if len(read) < SMALL else 0
+    table, accepts = subset_table(0, *parts, few, 100 * _FEW_SETS, steps)
     if not len(table):
-        table, accepts = subset_table(SMALL, *parts, limit, MOST_MEMBERS)
+        table, accepts = subset_table(SMALL, *parts, most, MOST_MEMBERS, steps)
     if not len(table):
         raise ValueError(
-            f"nfa has more than limit = {limit} sets of states that words lead to, or these have more than "
-            f"{MOST_MEMBERS:,} members together"
+            f"nfa has more than {'limit = ' if most == limit else ''}{most} sets of states that words lead to, or "
+            f"these have more than {MOST_MEMBERS:,} members together, or more than {steps:,} as letters lead to "
+            "them"
         )
     return DFA(nfa.alphabet, table, 0, np.flatnonzero(accepts))  # type: ignore[arg-type]
 

@@ -240,7 +240,7 @@ def reached_pairs(
 @compiled_when_large
 def subset_table(
     begins: Array, targets: Array, free_begins: Array, free_targets: Array, starts: Array, accepting: Array,
-    keys: Array, letters: int, limit: int, most_members: int,
+    keys: Array, letters: int, limit: int, most_members: int, most_steps: int,
 ) -> tuple[Array, Array]:  # fmt: skip
     """Return the table of the sets of states that words lead to, breadth-first, and which of them accept.
 
@@ -255,15 +255,17 @@ def subset_table(
         letters: How many letters there are.
         limit: The most sets; an empty table is returned where there are more.
         most_members: The most members of all sets together; likewise.
+        most_steps: The most members that are looked at, a set as often as a letter leads to it; likewise.
     """
     states = len(keys)
     pool, pooled = np.empty(max(16, 4 * states), dtype=np.int32), 0
-    capacity, slots = 64, np.zeros(256, dtype=np.int64)  # a slot holds a number + 1; a quarter of them is in use
+    capacity = max(1, min(64, 2**20 // (letters + 1)))
+    slots = np.zeros(4 * capacity, dtype=np.int64)  # a slot holds a number + 1; a quarter of them is in use
     ends, sums = np.zeros(capacity + 1, dtype=np.int64), np.zeros(capacity, dtype=np.int64)
     table = np.zeros((capacity, letters), dtype=np.int64)
     accepts = np.zeros(capacity, dtype=np.bool_)
     stamps, members = np.zeros(states + 1, dtype=np.int64), np.empty(states + 1, dtype=np.int32)
-    count, at, stamp = 0, -1, 0
+    count, at, stamp, steps = 0, -1, 0, 0
     while at < count:
         for letter in range(letters if at >= 0 else 1):
             stamp += 1
@@ -292,6 +294,9 @@ def subset_table(
                         stamps[free_targets[place]] = stamp
                         members[size] = free_targets[place]
                         size += 1
+            steps += size
+            if steps > most_steps:
+                return table[:0], accepts[:0]
             slot, known = total % 2147483647 % len(slots), -1
             while slots[slot] and known < 0:
                 number = slots[slot] - 1

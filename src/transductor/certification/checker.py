@@ -204,8 +204,8 @@ def read_machine(path: Path) -> Machine:
     if plain.get("format") != "transductor.automaton":
         return machine_of(plain, plain["letters"], path)
     (count,), letters = integers([plain["states"]], f"{path}: states", 1, 1, 1 << 20), plain["alphabet"]
-    outputs = [0] * (count + 1)  # the last state is where a word goes that has no step: label 0 from there on
-    table = [[count] * len(letters) for _ in outputs]
+    need(count * len(letters) <= 1 << 24, f"{path} has too many states and letters", UNUSABLE)
+    outputs, table = [0] * (count + 1), [[count] * len(letters) for _ in range(count + 1)]  # the last: no step, label 0
     for label, state in entries(plain["final"], count):
         outputs[state] = label
     for letter, matrix in enumerate(plain["matrices"]):
@@ -233,8 +233,8 @@ def entries(value: Any, count: int) -> list[list[int]]:
 def compare(machine: Machine, spec: Machine, what: str, free: int | None = None) -> list[tuple[int, int]]:
     """Check that words have the labels that the specification wants, unless one is free; return the states reached."""
     need({*machine.letters} == {*spec.letters}, f"{what}: letters of certificate and specification differ")
-    order, pairs = [spec.letters.index(name) for name in machine.letters], [(machine.start, spec.start)]
-    seen = {*pairs}
+    pairs, places = [(machine.start, spec.start)], {name: place for place, name in enumerate(spec.letters)}
+    order, seen = [places[name] for name in machine.letters], {*pairs}
     for mine, theirs in pairs:
         for letter, place in enumerate(order):
             after = machine.transitions[mine][letter], spec.transitions[theirs][place]

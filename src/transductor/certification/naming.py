@@ -28,7 +28,8 @@ def in_token_order(
             f"the automaton must have the letters of the model, by name; it has {_listed(names)}, and the model "
             f"{_listed(letters)}"
         )
-    order = [list(names).index(letter) for letter in letters]
+    places = {name: place for place, name in enumerate(names)}
+    order = [places[letter] for letter in letters]
     if isinstance(machine, MooreMachine):
         return MooreMachine(machine.transitions[:, order], machine.outputs, machine.start)
     return WeightedAutomaton(

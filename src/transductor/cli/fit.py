@@ -31,8 +31,8 @@ def fit(
     recipes: Annotated[
         str,
         typer.Option(
-            help="all, none, or some of dense, orthogonal, stochastic, universal, transductor, attention, transformer, "
-            "lstm, between commas."
+            help="all, none, or some of dense, orthogonal, stochastic, small, universal, transductor, attention, "
+            "transformer, lstm, between commas."
         ),
     ] = "all",
     split: Annotated[str, typer.Option(help="Where tokens end: blanks, or characters.")] = "blanks",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
 _NO_MEMORY = "DefaultCPUAllocator: "
+_ARGUMENTS = re.compile(r"\b(labels|text_column|label_column)(?= must name)")  # on a shell these are options
 
 
 def console(width_in_a_file: int | None = None, **options: Any) -> Console:
@@ -58,7 +59,7 @@ def print_written(*paths: Path) -> None:
 
 def refusal(error: object, status: int = 2) -> typer.Exit:
     """Print an error as one line; the value returned ends the command with this exit status."""
-    typer.echo(f"error: {error}", err=True)
+    typer.echo(f"error: {_ARGUMENTS.sub(lambda name: '--' + name[0].replace('_', '-'), str(error))}", err=True)
     return typer.Exit(status)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,15 +10,28 @@ from typing import Any, Final
 
 from transductor.automata import MachineFromLabels, TokenAlphabet, WeightedAutomaton
 from transductor.certification import AgreementCertificate, certify
+from transductor.learning.beginnings import begun
 from transductor.learning.divided_data import DividedData
-from transductor.learning.machines import WAYS, Candidate, compiled, from_labels, from_model, right_labels, sizes
+from transductor.learning.machines import (
+    WAYS,
+    Candidate,
+    compiled,
+    from_labels,
+    from_model,
+    right_labels,
+    sizes,
+    walked,
+)
 from transductor.learning.machines import machine_labels as labels_of_machine
 from transductor.learning.prediction import labels_of
+from transductor.learning.recipes import RECIPES, SMALL
 from transductor.learning.running import OnProgress, read_model
 from transductor.learning.selection import Choice, ranked
 from transductor.model import SequenceModel
 
 _MODELS_ASKED: Final = 3  # machines are looked for in so many models, from the best on
+_RARE: Final = 0.1
+_CONTRADICTORY: Final = 0.02
 _GENERAL_ADVICE: Final = (
     "Give more sequences: above all short ones, which say most about single steps, and some long ones to judge by.",
     "If the labels need counting without bound or comparing distant parts, no finite machine exists: keep the model.",
@@ -65,6 +79,9 @@ def answered(
     outcomes: Sequence[Mapping[str, Any]],
     folder: Path,
     on_progress: OnProgress,
+    *,
+    seed: int,
+    seconds: float,
 ) -> Answer:
     """Find the machine, from the surest way on, and prove that a model is it.
 
@@ -75,6 +92,8 @@ def answered(
         outcomes: What was measured of all recipes.
         folder: The folder with one folder for each recipe.
         on_progress: Called with what is being done.
+        seed: Seed of the small models that the search begins with where nothing else gives a machine.
+        seconds: How long these may take.
     """
     assert data.source.vocabulary is not None
     alphabet = TokenAlphabet.of_names(data.source.vocabulary.tokens, empty_word=data.source.goal == "recognition")
@@ -95,10 +114,23 @@ def answered(
             if result.believed:
                 break
         on_progress("questions", len(names), len(names), "")
+    small = next((each for each in outcomes if each["name"] == SMALL and each["failed"] is None), None)
+    if small is not None and not any(each.believed for each in candidates):
+        cost = small["seconds"] / max(1, small["steps"])
+        candidate = begun(
+            RECIPES[SMALL],
+            read_model(folder / SMALL),
+            data,
+            seconds=seconds,
+            seconds_of_a_step=cost,
+            seed=seed,
+            on_progress=on_progress,
+        )
+        candidates.append(replace(candidate, recipe=SMALL))
     chosen = None if choice.name is None else read_model(folder / choice.name)
     believed = min((each for each in candidates if each.believed), key=lambda each: each.bits, default=None)
     if believed is None:
-        advice = (*_recipe_advice(outcomes), *_GENERAL_ADVICE)
+        advice = (*_data_advice(data), *_recipe_advice(outcomes), *_GENERAL_ADVICE)
         return Answer(
             None, chosen, "trained", None, _no_machine(candidates), (), advice, tuple(candidates), tuple(notes)
         )
@@ -196,6 +228,14 @@ def _sureness(believed: Candidate, choice: Choice, data: DividedData) -> tuple[s
             "machine is not."
         )
     sentences += believed.reasons
+    everything = data.shorter if data.longer is None else data.shorter + data.longer.words
+    steps, taken = believed.machine.transitions.size, len(walked(believed.machine, everything))
+    if taken < steps:
+        sentences.append(
+            f"The sequences take {taken:,} of the {steps:,} steps that the machine has (a word read in a state).  "
+            f"Where the other {steps - taken:,} lead is a guess, and so are the labels of sequences that take them; "
+            "the report shows which they are."
+        )
     if data.note:
         sentences.append(f"Caution: {data.note}.")
     if believed.agreement is not None:
@@ -210,6 +250,8 @@ def _what_a_network_adds(believed: Candidate, choice: Choice) -> str:
     agreement = believed.agreement
     assert agreement is not None
     both = f"The network {choice.name} gives {agreement.share:.1%} of the machine's labels on the sequences kept back"
+    if believed.recipe:
+        return f"{both}; without a network this machine was not found."
     if agreement.right == agreement.count:
         return f"{both}: a second way to the same answer."
     return f"{both}: it adds nothing that the machine does not have."
@@ -219,7 +261,26 @@ def _no_machine(candidates: Sequence[Candidate]) -> str:
     best = min(candidates, key=lambda each: each.bits)
     states = best.machine.states
     reasons = " ".join(f"{each[0].upper()}{each[1:].rstrip('.')}." for each in best.refusals)
-    return f"No machine is claimed. The best candidate has {states} state{'s' * (states != 1)}. {reasons}"
+    return "No machine is claimed. " + (f"The best candidate has {states} states. " if states > 1 else "") + reasons
+
+
+def _data_advice(data: DividedData) -> list[str]:
+    """Return what the labels themselves suggest: few of one class, or several for the same sequence."""
+    assert data.source.vocabulary is not None
+    counts, advice = Counter(data.shorter.classes()), []
+    rarest = min(counts, key=lambda each: (counts[each], each))
+    if counts[rarest] < _RARE * counts.total():
+        name, share = data.source.vocabulary.classes[rarest], counts[rarest] / counts.total()
+        advice.append(
+            f"Only {share:.1%} of the labels are {name}: sequences of that class, and others that nearly are, say most."
+        )
+    unavoidable = data.shorter.unavoidable_errors()
+    if unavoidable > _CONTRADICTORY * counts.total():
+        advice.append(
+            f"Equal sequences have different labels, so that nothing can give {unavoidable:,} of {counts.total():,}: "
+            "where these labels are no mistakes, they depend on something that the sequences do not say: add it."
+        )
+    return advice
 
 
 def _recipe_advice(outcomes: Sequence[Mapping[str, Any]]) -> list[str]:

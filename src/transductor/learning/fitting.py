@@ -23,7 +23,7 @@ from transductor.certification import AgreementCertificate
 from transductor.fit_facts import read_learned
 from transductor.learning.answers import Answer, answered
 from transductor.learning.divided_data import DividedData, LabelledWords, divided
-from transductor.learning.machines import contradicted, learned, sizes
+from transductor.learning.machines import contradicted, learned, sizes, walked
 from transductor.learning.recipes import Recipe, chosen_recipes
 from transductor.learning.running import FitPlan, OnProgress, planned, run_recipe, write_model
 from transductor.learning.selection import Band, Choice, bands, choose, majority, mean
@@ -37,6 +37,7 @@ from transductor.training import FileData, Vocabulary
 _FOR_THE_MACHINE: Final = 0.25
 _LEAST_FOR_THE_MACHINE: Final = 5.0  # seconds, however small the budget: small machines need no more
 _FOR_NETWORKS: Final = 0.5
+_FOR_BEGINNINGS: Final = 0.15
 _MOST_CONTRADICTED: Final = 20
 
 
@@ -107,7 +108,16 @@ def fit(
         if result is None:
             answer = answered_numbers(data, choice, folder / "recipes", seed, on_progress)
         else:
-            answer = answered(result, data, choice, outcomes, folder / "recipes", on_progress)
+            answer = answered(
+                result,
+                data,
+                choice,
+                outcomes,
+                folder / "recipes",
+                on_progress,
+                seed=seed,
+                seconds=_FOR_BEGINNINGS * budget,
+            )
         machine = answer.series if answer.candidate is None else answer.candidate.machine
         seconds = time.perf_counter() - began
         record = Record(
@@ -227,7 +237,12 @@ def _measurements(
         "notes": list(answer.notes),
         "machine": None
         if candidate is None
-        else {**plain_machine(candidate.machine), "states": candidate.machine.states, **candidate.plain()},
+        else {
+            **plain_machine(candidate.machine),
+            **candidate.plain(),
+            "states": candidate.machine.states,
+            "walked": sorted(walked(candidate.machine, everything)),
+        },
         "contradicted": [] if candidate is None else _contradicted(candidate.machine, everything, vocabulary),
         "automaton": None if answer.series is None else {"states": answer.series.dim},
         "certificate": None

@@ -10,8 +10,9 @@ A candidate is refused for any of these reasons:
 * on the sequences that were kept back it is wrong more often than on the others can explain: if wrong labels were as
   frequent there, so many errors would occur with a probability below ``LEVEL``;
 * it takes more bits to write the machine and its errors than to write the labels without any machine;
-* it was read off a model and contradicts a label that some machine could give, because then nothing tells wrong labels
-  from a wrong machine: a model that is nearly right is near to a machine that is nearly right.
+* it was read off a model, or the search began with one, and it contradicts a label that some machine could give,
+  because then nothing tells wrong labels from a wrong machine: a model that is nearly right is near to a machine that
+  is nearly right.
 
 Of two candidates the one that takes fewer bits is better.
 """
@@ -19,6 +20,7 @@ Of two candidates the one that takes fewer bits is better.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +42,7 @@ LEVEL: Final = 1e-3
 # Ways that lead to a machine, and how a sentence names them.
 WAYS: Final = {
     "labels": "from the labels alone, by merging states",
+    "begun": "from the labels, by a search that began with a small trained model",
     "walk": "from the states of the trained model",
     "reduced walk": "from the states of the trained model, after spare dimensions were taken away",
     "questions": "from the answers of the trained model",
@@ -152,17 +155,46 @@ def learned(
 ) -> MachineFromLabels:
     """Learn a machine from the labels of all sequences but those kept back for their length."""
     letters, classes = sizes(data)
-    shorter = data.shorter
+    shorter, opening = data.shorter, _opening(data)
+    words = shorter.words if opening is None else [word[1:] for word in shorter.words]
     if on_progress is not None:
         on_progress(0.0, "compiling, the first time")
     _compile_the_search(tags=data.source.goal == "tagging")
-    search = partial(learned_from_labels, shorter.words, shorter.labels, letters=letters, classes=classes, seed=seed)
+    search = partial(learned_from_labels, words, shorter.labels, letters=letters, classes=classes, seed=seed)
     if data.source.goal == "tagging":
         # Labels after every letter leave little to search for, unless some are wrong: the classical way is quicker.
         result = search(method="edsm", seconds=seconds / 4, on_progress=on_progress)
         if result.supported and not result.errors:
             return result
-    return search(seconds=seconds, on_progress=on_progress)
+    result = search(seconds=seconds, on_progress=on_progress)
+    if opening is None:
+        return result
+    again = any(opening in word for word in words)
+    return replace(result, machine=_opened(result.machine, opening, again=again))
+
+
+def _opening(data: DividedData) -> int | None:
+    """Return the letter that every word begins with, where labels are of words; None if there is none.
+
+    It says nothing, and no label shows where it leads: with labels exchanged it may lead to any state.
+    """
+    first = {word[0] if word else None for word in data.shorter.words}
+    return first.pop() if len(first) == 1 and data.source.goal == "recognition" else None
+
+
+def _opened(machine: MooreMachine, opening: int, *, again: bool) -> MooreMachine:
+    """Return the machine that reads a letter and then goes on as this one; ``again`` says whether it occurs later."""
+    table, start = machine.transitions.copy(), machine.start
+    before = np.flatnonzero(table[:, opening] == start)
+    if not again:
+        table[start, opening] = start
+        return MooreMachine(table, machine.outputs, start)
+    if len(before):
+        return MooreMachine(table, machine.outputs, int(before[0])).minimised(empty_word=True)
+    fresh = np.full((1, table.shape[1]), len(table))
+    fresh[0, opening] = start
+    outputs = np.append(machine.outputs, machine.outputs[start])
+    return MooreMachine(np.concatenate([table, fresh]), outputs, len(table)).minimised(empty_word=True)
 
 
 def _compile_the_search(*, tags: bool) -> None:
@@ -174,11 +206,15 @@ def _compile_the_search(*, tags: bool) -> None:
         learned_from_labels(words, labels, letters=2, classes=2, method=method)
 
 
-def from_labels(result: MachineFromLabels, data: DividedData) -> Candidate:
+def from_labels(result: MachineFromLabels, data: DividedData, *, way: str = "labels") -> Candidate:
     """Return the machine that was learned from labels, judged on what was kept back."""
-    refusals = () if result.supported else tuple(result.reasons)
-    candidate = _judged(result.machine, "labels", data, refusals)
-    return replace(candidate, noise=result.noise, reasons=tuple(result.reasons) if result.supported else ())
+    assert data.source.vocabulary is not None
+    names = data.source.vocabulary.classes
+    reasons = tuple(
+        re.sub(r"\bclass (\d+)", lambda one: f"class {names[int(one[1])]}", each) for each in result.reasons
+    )
+    candidate = _judged(result.machine, way, data, () if result.supported else reasons)
+    return replace(candidate, noise=result.noise, reasons=reasons if result.supported else ())
 
 
 def from_model(recipe: str, model: SequenceModel[Any], data: DividedData, alphabet: TokenAlphabet) -> Candidate | str:
@@ -194,15 +230,20 @@ def from_model(recipe: str, model: SequenceModel[Any], data: DividedData, alphab
     if not extraction.labelled:
         return f"{recipe}: its labels are no function of the state of its head"
     machine = extraction.machine
-    candidate = _judged(machine, extraction.way, data, ())
+    candidate = contradicting(_judged(machine, extraction.way, data, ()), data, "that is read off a model")
+    return replace(candidate, recipe=recipe, model=hardened.model)
+
+
+def contradicting(candidate: Candidate, data: DividedData, which: str) -> Candidate:
+    """Return a candidate that is refused if it contradicts a label that some machine could give."""
     errors = candidate.shorter.count - candidate.shorter.right
-    refusals = candidate.refusals
-    if errors > data.shorter.unavoidable_errors():
-        refusals += (
-            f"it contradicts {errors:,} of {candidate.shorter.count:,} labels: a machine that is read off a model must "
-            "give all of them, because nothing tells wrong labels from a wrong machine",
-        )
-    return replace(candidate, recipe=recipe, model=hardened.model, refusals=refusals)
+    if candidate.machine.states == 1 or errors <= data.shorter.unavoidable_errors():
+        return candidate
+    refusal = (
+        f"it contradicts {errors:,} of {candidate.shorter.count:,} labels: a machine {which} must give all of them, "
+        "because nothing tells wrong labels from a wrong machine"
+    )
+    return replace(candidate, refusals=(*candidate.refusals, refusal))
 
 
 def sizes(data: DividedData) -> tuple[int, int]:
@@ -214,17 +255,21 @@ def sizes(data: DividedData) -> tuple[int, int]:
 
 def _judged(machine: MooreMachine, way: str, data: DividedData, refusals: tuple[str, ...]) -> Candidate:
     bits, bits_alone = description(machine, data.shorter, sizes(data)[1])
+    if machine.states == 1 and not refusals:
+        refusals = ("it gives the same label to everything",)
     shorter, kept_back = (agreement_on(machine, words) for words in (data.shorter, data.held_out.words))
     # One error more than there are, so that a sample without any does not forbid the first.
     rate = (shorter.count - shorter.right + 1) / (shorter.count + 2)
     errors = kept_back.count - kept_back.right
-    if data.longer is not None and (chance := at_least(errors, kept_back.count, rate)) < LEVEL:
+    # Of a constant label nothing else needs to be said.
+    compared = machine.states > 1
+    if compared and data.longer is not None and (chance := at_least(errors, kept_back.count, rate)) < LEVEL:
         refusals += (
             f"it is wrong on {errors} of {kept_back.count} labels of the longer sequences that were kept back, and on "
             f"{shorter.count - shorter.right} of {shorter.count} of the others: by chance that happens with a "
             f"probability of {chance:.1g}, so it does not hold for longer sequences",
         )
-    if bits >= bits_alone:
+    if compared and bits >= bits_alone:
         refusals += (
             f"machine and errors take {bits:,.0f} bits to write, the labels alone {bits_alone:,.0f}: the data do not "
             f"support {machine.states} states",
@@ -257,17 +302,19 @@ def description(machine: MooreMachine, labelled: LabelledWords, classes: int) ->
     """
     result = agreement_on(machine, labelled)
     count, errors = result.count, result.count - result.right
-    used = {step for word in labelled.words for step in _steps(machine, word)}
-    arcs = len(used) * math.log2(max(1, machine.states)) + machine.states * math.log2(classes)
+    arcs = len(walked(machine, labelled)) * math.log2(max(1, machine.states)) + machine.states * math.log2(classes)
     wrong = count * _entropy([errors, count - errors]) + errors * math.log2(max(1, classes - 1))
     return arcs + wrong, count * _entropy(list(Counter(labelled.classes()).values()))
 
 
-def _steps(machine: MooreMachine, word: Sequence[int]) -> list[tuple[int, int]]:
-    state, steps = machine.start, []
-    for letter in word:
-        steps.append((state, letter))
-        state = int(machine.transitions[state, letter])
+def walked(machine: MooreMachine, labelled: LabelledWords) -> set[tuple[int, int]]:
+    """Return the steps that these words take: a state and the letter that is read there."""
+    table, steps = machine.transitions.tolist(), set()
+    for word in labelled.words:
+        state = machine.start
+        for letter in word:
+            steps.add((state, letter))
+            state = table[state][letter]
     return steps
 
 

@@ -103,7 +103,7 @@ def shared_steps(costs: Mapping[str, float], most: Mapping[str, int], seconds: f
 
 
 def _seconds_of_a_step(recipe: Recipe, source: FileData, seed: int) -> float:
-    trainer = _trainer(recipe, source, recipe.settings.steps, seed)
+    trainer = fresh_trainer(recipe, source, recipe.settings.steps, seed)
     trainer.advance()  # the first step also compiles
     began = time.perf_counter()
     for _ in range(_TIMED_STEPS):
@@ -111,7 +111,8 @@ def _seconds_of_a_step(recipe: Recipe, source: FileData, seed: int) -> float:
     return max(1e-6, (time.perf_counter() - began) / _TIMED_STEPS)
 
 
-def _trainer(recipe: Recipe, source: FileData, steps: int, seed: int) -> Trainer:
+def fresh_trainer(recipe: Recipe, source: FileData, steps: int, seed: int) -> Trainer:
+    """Return a trainer of a recipe that has taken no step."""
     torch.manual_seed(seed)
     model = recipe.build(source.vocab_size, source.output_size)
     return Trainer(model, source, replace(recipe.settings, steps=steps, seed=seed))
@@ -174,7 +175,7 @@ def _resumed(recipe: Recipe, source: FileData, steps: int, seed: int, folder: Pa
             return Trainer.resumed(folder)
         except CheckpointError:  # a state that cannot be read is as good as none: the same steps are done again
             shutil.rmtree(folder)
-    return _trainer(recipe, source, steps, seed)
+    return fresh_trainer(recipe, source, steps, seed)
 
 
 def _thinned(points: Sequence[TrainingPoint], most: int = 60) -> list[list[float]]:

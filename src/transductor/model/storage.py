@@ -180,7 +180,7 @@ def rebuilt(
     """
     try:
         numbers = sum(value.numel() for value in tensors.values())
-        _check_sizes(described, {"layers": len(tensors), "state_dim": numbers})
+        _check_sizes(described, {"layers": len(tensors), "state_dim": numbers, "parts": len(tensors)})
         with torch.device("meta"):  # which takes no memory: what the file holds is compared before anything is made
             empty = make()
     except Exception as error:  # an altered configuration may break anything; the fault is in the file
@@ -203,11 +203,13 @@ def _head_or_model(module: Any) -> Any:
 
 
 def _check_sizes(config: Any, most: Mapping[str, int]) -> None:
-    """Refuse more layers than there are tensors, and states larger than all of them: each layer and head has some."""
+    """Refuse more layers or parts than there are tensors, and states larger than all of them: each has some."""
     if isinstance(config, dict):
         for name, limit in most.items():
-            if isinstance(config.get(name), int) and config[name] > limit:
-                raise ValueError(f"{name} is {config[name]}, and the weights have room for {limit}")
+            value = config.get(name)
+            size = len(value) if isinstance(value, list) else value
+            if isinstance(size, int) and size > limit:
+                raise ValueError(f"{name} is {size}, and the weights have room for {limit}")
         config = list(config.values())
     if isinstance(config, list):
         for value in config:

@@ -10,7 +10,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from transductor.checks import nested_forward_mode, transformed
+from transductor.checks import nested_forward_mode, transformed, vmapped
 from transductor.kernels.cpu import scan as cpu
 from transductor.kernels.gpu.cuts import LARGEST_STATE, TRITON_FOUND
 from transductor.recurrence.chunked import chunked, chunked_states
@@ -137,7 +137,8 @@ def _triton_refusal(problem: Problem) -> Exception | None:
 def _columns_refusal(problem: Problem) -> Exception | None:
     if problem.ring != "real":
         return _wrong_ring("columns", problem)
-    if not one_per_column(problem.matrices):
+    # Inside vmap numbers cannot be looked at: there states are those of the chunked scan, right for all matrices.
+    if not vmapped(problem.matrices) and not one_per_column(problem.matrices):
         return ValueError("backend='columns' takes matrices with at most one entry in a column: use 'auto'")
     return None
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from transductor.automata import read, svg
 from transductor.automata.drawing import MAX_STATES
-from transductor.fit_facts import check_fit
+from transductor.fit_facts import check_fit, walked_steps
 from transductor.report.fit_figures import accuracy_svg, machine_svg
 from transductor.report.pages import Block, Commands, Heading, Items, Paragraph, Picture, Rows, html, markdown
 from transductor.results import Record, read_record, write_atomically
@@ -93,16 +93,18 @@ def _machine_blocks(facts: Mapping[str, Any]) -> list[Block]:
         description = f"The machine: {machine['states']} states over {len(letters)} words"
         blocks.append(Picture(picture, "machine.svg", description))
     if machine["states"] * len(letters) <= _MOST_CELLS:
-        classes = facts["data"]["classes"]
+        classes, walked = facts["data"]["classes"], walked_steps(machine)
         rows = tuple(
             (
                 f"{state}{' (start)' * (state == machine['start'])}",
                 classes[label] if label >= 0 else "–",
-                *map(str, row),
+                *(f"{to}" if (state, letter) in walked else f"({to})" for letter, to in enumerate(row)),
             )
             for state, (label, row) in enumerate(zip(machine["outputs"], machine["transitions"], strict=True))
         )
-        blocks.append(Paragraph("The next state after each word, and the label of a sequence that ends in a state:"))
+        explained = "The next state after each word, and the label of a sequence that ends in a state"
+        guessed = len(walked) < machine["states"] * len(letters)
+        blocks.append(Paragraph(explained + " (in brackets: guessed, as no sequence takes that step)" * guessed + ":"))
         blocks.append(Rows(("state", "label", *letters), rows))
     blocks.append(Paragraph("The same as a file: machine.json."))
     return blocks
@@ -215,9 +217,8 @@ def _other_candidates(facts: Mapping[str, Any]) -> list[str]:
     for each in facts["candidates"]:
         from_model = f" ({each['recipe']})" if each["recipe"] else ""
         verdict = "; ".join(each["refusals"]) or "believed"
-        sentences.append(
-            f"A machine of {each['states']} states, {each['how']}{from_model}: {verdict}.".replace("..", ".")
-        )
+        machine = f"A machine of {each['states']} state{'s' * (each['states'] != 1)}"
+        sentences.append(f"{machine}, {each['how']}{from_model}: {verdict}.".replace("..", "."))
     return [*sentences, *facts["notes"]] or ["No machine was looked for."]
 
 

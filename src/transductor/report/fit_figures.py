@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
 from transductor.automata.graph_drawing import GraphStyle, angles_on_circle, direction, order_on_circle
+from transductor.fit_facts import walked_steps
 from transductor.portraits.values import Drawn
 from transductor.report.portrait_machines import draw_table
 
@@ -42,7 +44,8 @@ _PEER, _OURS, _CHOSEN, _BASELINE = "#ee9b3a", "#8fb3e0", "#1f5fbf", "0.75"
 def _as_svg(figure: Figure) -> str:
     """Return a figure as SVG text and close it; equal figures give equal text."""
     buffer = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": "transductor"}):
+    with matplotlib.rc_context({"svg.hashsalt": "transductor"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a letter the font lacks is drawn as a box
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     plt.close(figure)
     return buffer.getvalue()
@@ -51,25 +54,32 @@ def _as_svg(figure: Figure) -> str:
 def machine_svg(facts: Mapping[str, Any]) -> str | None:
     """Return the machine in the user's words and classes; None where it is too large for a picture.
 
-    A graph, in which a word that leaves a state as it is has no arrow; a table where the graph would be a tangle.
+    A graph, in which a word that leaves a state as it is has no arrow, nor a step that no sequence takes; a table where
+    the graph would be a tangle.
     """
     machine, data = facts["machine"], facts["data"]
     if machine["states"] > _MOST_STATES:
         return None
     names = [data["classes"][label] if label >= 0 else "–" for label in machine["outputs"]]
     arrows: dict[tuple[int, int], list[str]] = {}
+    walked = walked_steps(machine)
     for source, row in enumerate(machine["transitions"]):
         for letter, target in enumerate(row):
-            if source != target:
+            if source != target and (source, letter) in walked:
                 arrows.setdefault((source, target), []).append(data["letters"][letter])
     if machine["states"] <= _MOST_NODES and len(arrows) <= 4 * machine["states"]:
-        return _as_svg(_graph(machine, names, {pair: _joined(read) for pair, read in arrows.items()}))
+        note = "A word without an arrow leaves the state as it is"
+        guessed = len(walked) < machine["states"] * len(data["letters"])
+        note += ", or no sequence takes that step." if guessed else "."
+        return _as_svg(_graph(machine, names, {pair: _joined(read) for pair, read in arrows.items()}, note))
     figure, axes = plt.subplots(figsize=(6.4, 6.0), layout="constrained")
     draw_table(axes, Drawn(machine["transitions"], machine["outputs"], machine["start"]), data["letters"])
     return _as_svg(figure)
 
 
-def _graph(machine: Mapping[str, Any], names: Sequence[str], labels: Mapping[tuple[int, int], str]) -> Figure:
+def _graph(
+    machine: Mapping[str, Any], names: Sequence[str], labels: Mapping[tuple[int, int], str], note: str
+) -> Figure:
     """Draw states on a circle, wide enough for words on the arrows; states of one class have one colour."""
     count, start = machine["states"], machine["start"]
     circle = 0.0 if count == 1 else 1.2 + 0.34 * count
@@ -93,7 +103,6 @@ def _graph(machine: Mapping[str, Any], names: Sequence[str], labels: Mapping[tup
     axes.set_ylim(-size / 2, size / 2)
     axes.set_aspect("equal")
     axes.set_axis_off()
-    note = "A word without an arrow leaves the state as it is."
     axes.text(0, -size / 2 + 0.2, note, ha="center", fontsize=9, color="0.35")
     return figure
 

@@ -56,6 +56,18 @@ def _hankel_ranks(measurements: Plain) -> Figure:
     return figure
 
 
+def _drift(measurements: Plain) -> Figure:
+    """How far the states of a head are from the exact positions, beside the bound of each precision."""
+    figure, (axes,) = _figure(8.4, 5.2)
+    lengths, rounding = measurements["lengths"], measurements["rounding"]
+    for (name, drift), colour in zip(rounding["drift"].items(), (_PAPER, _OURS), strict=False):
+        axes.loglog(lengths, rounding["bound"][name], color=colour, ls="--", lw=1.2, label=f"{name}, bound")
+        axes.loglog(lengths, drift, "o-", color=colour, label=name)
+    axes.set(xlabel="position t", ylabel="distance to the exact position")
+    axes.legend(frameon=False)
+    return figure
+
+
 def _dyck_scores(measurements: Plain) -> Figure:
     """The scores of hard attention from each closing bracket to each opening one, with the bracket that it takes."""
     dyck = measurements["dyck"]
@@ -245,6 +257,7 @@ def _horizons(axes: Axes, runs: Sequence[Plain]) -> None:
 # By the number of the statement: the name of the file, what it needs of the measurements, and who draws it.
 _DRAWN: Final[dict[int, tuple[str, str, Callable[[Plain], Figure]]]] = {
     3: ("theory_hankel_ranks", "rank", _hankel_ranks),
+    4: ("theory_drift", "rounding", _drift),
     8: ("theory_dyck_scores", "dyck", _dyck_scores),
     21: ("theory_grams", "grams", _grams),
     26: ("theory_hessians", "points", _hessians),

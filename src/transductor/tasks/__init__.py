@@ -5,6 +5,7 @@ from transductor.tasks.associative_recall import AssociativeRecall
 from transductor.tasks.base import AutomatonTask, Task
 from transductor.tasks.base_value import BaseValue
 from transductor.tasks.boolean_formula import BooleanFormula
+from transductor.tasks.chess import Chess
 from transductor.tasks.copying import Copying
 from transductor.tasks.cycle_navigation import CycleNavigation
 from transductor.tasks.even_pairs import EvenPairs
@@ -18,6 +19,7 @@ from transductor.tasks.modular_counting import ModularCounting
 from transductor.tasks.parity import Parity
 from transductor.tasks.partly_observed import PartlyObserved
 from transductor.tasks.registry import TASKS, task_named
+from transductor.tasks.repl_traces import ReplTraces
 from transductor.tasks.text_addition import TextAddition
 from transductor.tasks.tomita import Tomita
 
@@ -28,6 +30,7 @@ __all__ = [
     "AutomatonTask",
     "BaseValue",
     "BooleanFormula",
+    "Chess",
     "Copying",
     "CycleNavigation",
     "EvenPairs",
@@ -43,6 +46,7 @@ __all__ = [
     "MooreMachine",
     "Parity",
     "PartlyObserved",
+    "ReplTraces",
     "Task",
     "TextAddition",
     "Tomita",

@@ -99,12 +99,19 @@ class Task(ABC):
             check_probability("bias", bias)
         return self._sample(batch_size, length, generator, bias)
 
+    def drawn(self, batch_size: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return sampled tokens ``(B, T)`` and the labels that models are trained on, ``(B, T)``: the truth.
+
+        Where the truth is only the likeliest answer, a task gives what really came instead: a model of the smallest
+        loss on that gives every answer its probability.
+        """
+        tokens = self.sample(batch_size, length, generator)
+        return tokens, self.truth(tokens)
+
     @final
     def truth(self, tokens: Tensor) -> Tensor:
         """Return the right label at every position of ``tokens`` ``(B, T)``, same shape; empty where T is zero."""
-        check_token_ids("tokens", tokens, self.vocab_size)
-        if tokens.ndim != 2:
-            raise ValueError(f"tokens must have two axes, batch and time; got the shape {tuple(tokens.shape)}")
+        self._check_tokens(tokens)
         if tokens.numel() == 0:
             return tokens.to(torch.float64 if self.output_kind == "real" else torch.int64)
         return self._labels(tokens.long())
@@ -141,6 +148,12 @@ class Task(ABC):
     def _machine(self) -> MooreMachine | None:
         """Build the machine that :meth:`automaton` returns; it is built once for equal tasks."""
         return None
+
+    @final
+    def _check_tokens(self, tokens: Tensor) -> None:
+        check_token_ids("tokens", tokens, self.vocab_size)
+        if tokens.ndim != 2:
+            raise ValueError(f"tokens must have two axes, batch and time; got the shape {tuple(tokens.shape)}")
 
     def _check_length(self, length: int) -> None:
         check_positive("length", length)

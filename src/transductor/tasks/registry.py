@@ -10,6 +10,7 @@ from transductor.tasks.associative_recall import AssociativeRecall
 from transductor.tasks.base import Task
 from transductor.tasks.base_value import BaseValue
 from transductor.tasks.boolean_formula import BooleanFormula
+from transductor.tasks.chess import Chess
 from transductor.tasks.copying import Copying
 from transductor.tasks.cycle_navigation import CycleNavigation
 from transductor.tasks.even_pairs import EvenPairs
@@ -21,6 +22,7 @@ from transductor.tasks.modular_arithmetic import ModularArithmetic, ModularArith
 from transductor.tasks.modular_counting import ModularCounting
 from transductor.tasks.parity import Parity
 from transductor.tasks.partly_observed import PartlyObserved
+from transductor.tasks.repl_traces import ReplTraces
 from transductor.tasks.text_addition import TextAddition
 from transductor.tasks.tomita import Tomita
 
@@ -49,6 +51,9 @@ TASKS: Final[dict[str, Callable[..., Task]]] = {
     "copying": Copying,
     "recall": AssociativeRecall,
     "partly_observed": PartlyObserved,
+    "repl_traces": ReplTraces,
+    "repl_traces_observed": partial(ReplTraces, hidden=0.0),
+    "chess": Chess,
 }
 
 # Tasks that take one integer after a colon, their first parameter.
@@ -67,6 +72,9 @@ _NUMBERED: Final = (
     "boolean",
     "copying",
     "partly_observed",
+    "repl_traces",
+    "repl_traces_observed",
+    "chess",
 )
 
 

@@ -97,8 +97,8 @@ def circuit_upper_bound_for_transductors(
         "holds with care",
         "Depth is counted in products of d × d matrices, each of depth 1 + ⌈log₂ d⌉ in additions and multiplications. "
         "The numbers have O(T) bits, so this is arithmetic NC¹ for the head; softmax and LayerNorm need roots and "
-        "quotients, for which the bound rests on precision that grows with log T. Other backends are quicker and "
-        "deeper.",
+        "quotients, for which the bound rests on precision that grows with log T (the paper's own remark counts at "
+        "bounded precision). Other backends are quicker and deeper.",
         measurements={"depth": depths, "backend": backend},
     )
 
@@ -144,7 +144,7 @@ def _arithmetic_errors(draw: random.Random, formulas: int, depth: int) -> tuple[
 
 @statement("Equivalence to Linear Branching Programs", 17)
 def equivalence_to_linear_branching_programs(
-    formulas: int = 100, depth: int = 4, boolean_depth: int = 2, pairs: int = 4, seed: int = 0
+    formulas: int = 300, depth: int = 4, boolean_depth: int = 2, pairs: int = 4, seed: int = 0
 ) -> StatementCertificate:
     """Compile formulas into programs that a head of fixed width reads: five points, or 3 × 3 integers for arithmetic.
 
@@ -304,7 +304,9 @@ def circuit_complexity_sandwich(longest: int = 8, time: int = 1024) -> Statement
         checks.witness(f"parity at every length; depth {depth} at T = {time}; palindromes up to {longest}"),
         "holds with care",
         "Shown is F_RT ⊄ AC⁰ and, as far as statement 16 goes, F_RT ⊆ PNC¹. That AC⁰ ⊆ F_RT is never argued: "
-        "Transformers with hard attention are inside AC⁰, which is the other direction. Repaired: F_RT ⊄ AC⁰, F_RT ⊆ "
-        "PNC¹, and all regular languages of AC⁰ are in F_RT because all regular languages are.",
+        "Transformers with hard attention are inside AC⁰, which is the other direction. With non-uniform circuits the "
+        "two inclusions contradict each other: AC⁰ then has undecidable sets of lengths, and uniform PNC¹ has none. "
+        "Repaired: F_RT ⊄ AC⁰, F_RT ⊆ PNC¹, and all regular languages of AC⁰ are in F_RT because all regular "
+        "languages are.",
         measurements={"depth": depth, "palindromes_wrong": wrong},
     )

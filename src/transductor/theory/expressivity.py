@@ -124,9 +124,10 @@ def positional_encodings_are_rational(
             + ", ".join(f"{name} {values[-1]:.1e}" for name, values in drift.items())
         ),
         "holds with care",
-        "Exact over the reals, and in a machine for turns with rational cosine and sine; the usual frequencies are "
-        "neither rational nor finite floats, so a head drifts linearly where a table computes cos(tθ) afresh. Rotary "
-        "encodings turn queries and keys: a head supplies the turn, the product with a query is attention's.",
+        "Exact over the reals, as the lemma says, and in a machine for turns with rational cosine and sine. The usual "
+        "frequencies have none, and a head in floating point drifts in proportion to t, where a table computes cos(tθ) "
+        "afresh. Rotary encodings turn queries and keys: a head supplies the turn, the product with a query is "
+        "attention's.",
         measurements={
             "frequencies": frequencies,
             "lengths": lengths,
@@ -211,8 +212,8 @@ def the_parity_gap(rotations: int = 20, seed: int = 0) -> StatementCertificate:
         "holds with care",
         "The head's half is proved; sign(w·h) with w = (0, 1) is sign(0) on even words and needs a bias. A Cayley "
         "rotation of three dimensions does not embed the swap: C(A) + I = 2(I − A)⁻¹ is invertible. The Transformer's "
-        "half is Hahn's theorem on bounded precision, cited and not computed; with unbounded precision and soft "
-        "attention, Transformers for parity are known.",
+        "half is Hahn's theorem on bounded precision, cited and not computed; beyond it the gap is not claimed: soft "
+        "attention, as the paper says itself, is in TC⁰ and can express parity.",
         measurements={"verdict": certificate.verdict, "zeros": zeros},
     )
 
@@ -331,8 +332,6 @@ def exact_arithmetic_evaluation(
         _most_digits(bases[0], torch.float64),
         checks.unless_failed(horizons[str(bases[0])]["float64"]),
         checks.witness(f"random numerals of {digits} digits, seed {seed}; exact digits in floating point: {horizons}"),
-        "holds with care",
-        "Exact over the integers. In float32 base 2 ends at 24 digits and in float64 at 53, since no float holds more "
-        "bits: 'arbitrary length' is about numbers without rounding.",
+        "holds",
         measurements={"exact_digits": horizons},
     )

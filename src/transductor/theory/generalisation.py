@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import cmath
+import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Final
 
 import numpy as np
 import torch
@@ -22,6 +24,8 @@ from transductor.tasks import ModularCounting
 from transductor.theory.random_features import parity_labels
 from transductor.theory.statements import StatementCertificate, statement
 from transductor.transitions import DenseTransitions
+
+_MOST_WORDS: Final = 12  # of a sample whose signs are all tried
 
 
 def turning_model(angle: float, modulus: int) -> RationalReadout:
@@ -107,8 +111,10 @@ def time_invariant_error_bounding(
         witness=f"a turn of 2π/{modulus} + {drift} times {abs(factor):.6g}, ε = {error:.6g}, up to {steps} letters",
         finding="holds with care",
         care="Every machine that never forgets has ‖M*‖ ≥ 1, so ε ≥ 1 − γ and the bound is at least C, the size of the "
-        "states themselves: no label follows from it, at any length. At γ = 1 it is infinite. What does follow is a "
-        "finite horizon, from the norm of the error and the margin of the readout, as certify gives it.",
+        "states themselves: no label follows from it, at any length. At γ = 1 it is infinite, as the paper's remark "
+        "says, and the exactness that the remark puts in its place needs exact matrices, which learned angles are "
+        "not. What does follow is a finite horizon, from the norm of the error and the margin of the readout, as "
+        "certify gives it.",
         tolerance=1e-12,
         tolerance_reason="powers of a complex number of norm at most 1 in float64",
         measurements={
@@ -191,6 +197,46 @@ def _prefix_counts(words: Sequence[str], empty: bool) -> Counter[str]:
     return Counter(word[:end] for word in words for end in range(0 if empty else 1, len(word) + 1))
 
 
+def fewest_collisions(words: Sequence[str]) -> tuple[int, list[tuple[str, str]]]:
+    """Split each word in two so that no prefix and no suffix is used more often than it must be; return how often.
+
+    The splits come with it, the first that reach the least number, for words in their order.
+    """
+
+    def within(most: int, place: int, rows: Counter[str], columns: Counter[str]) -> list[tuple[str, str]] | None:
+        if place == len(words):
+            return []
+        word = words[place]
+        for cut in range(len(word), -1, -1):
+            row, column = word[:cut], word[cut:]
+            if max(rows[row], columns[column]) < most:
+                rest = within(most, place + 1, rows + Counter([row]), columns + Counter([column]))
+                if rest is not None:
+                    return [(row, column), *rest]
+        return None
+
+    for most in range(1, len(words) + 1):
+        splits = within(most, 0, Counter(), Counter())
+        if splits is not None:
+            return most, splits
+    raise ValueError("words must hold at least one word")
+
+
+def _dual_complexity(splits: Sequence[tuple[str, str]]) -> float:
+    """Return the mean over all signs of ``‖Σ σ_i e_u e_vᵀ‖₂ / N``: no class of nuclear norm 1 has a larger complexity.
+
+    With f(x_i) = H[u_i, v_i] the sum Σ σ_i f(x_i) is an inner product of H with that matrix.
+    """
+    rows, columns = (list(dict.fromkeys(parts)) for parts in zip(*splits, strict=True))
+    total = 0.0
+    for signs in itertools.product((-1.0, 1.0), repeat=len(splits) - 1):  # the first sign changes no norm
+        matrix = np.zeros((len(rows), len(columns)))
+        for sign, (row, column) in zip((1.0, *signs), splits, strict=True):
+            matrix[rows.index(row), columns.index(column)] += sign
+        total += float(np.linalg.norm(matrix, 2))
+    return total / (len(splits) << len(splits) - 1)
+
+
 @statement("Hankel-Rademacher Complexity", 29)
 def hankel_rademacher_complexity(
     words: Sequence[str] = ("0110", "1011", "0", "1101", "111", "0001"),
@@ -204,10 +250,12 @@ def hankel_rademacher_complexity(
         empty_prefix: Whether the empty word counts among the prefixes, as the definition says.
         lengths: Even lengths T at which the Hankel block of parity on words of T letters is measured.
     """
-    if not words:
-        raise ValueError("words must hold at least one word")
+    if not 1 <= len(words) <= _MOST_WORDS:
+        raise ValueError(f"words must hold 1 to {_MOST_WORDS} words, because all signs are tried; got {len(words)}")
+    fewest, splits = fewest_collisions(words)
+    complexity = _dual_complexity(splits)
     counts = _prefix_counts(words, empty_prefix)
-    suffixes = {word[begin:] for word in words for begin in range(len(word) + 1)}
+    as_written = _per_radius(len(words), max(counts.values(), default=0), _suffixes(words))
     norms = []
     if any(length % 2 for length in lengths):
         raise ValueError(f"lengths must be even, so that words have two halves; got {lengths!r}")
@@ -218,27 +266,41 @@ def hankel_rademacher_complexity(
     return StatementCertificate(
         title="Hankel-Rademacher Complexity",
         numbers=(29,),
-        claim=f"The term of colliding prefixes of a sample of {len(words)} words is {len(words)}.",
+        claim=f"The term of colliding prefixes of a sample of {len(words)} words is {len(words)}; the bound holds "
+        f"there, and with one split of each word the term is {fewest}.",
         relation="=",
         bound=len(words),
-        measured=max(counts.values(), default=0),
-        witness=f"the prefix {counts.most_common(1)[0][0]!r} of {', '.join(words)}" if counts else "no prefix at all",
+        measured=max(counts.values(), default=0) if complexity <= as_written else math.nan,
+        witness=f"the prefix {counts.most_common(1)[0][0]!r} of {', '.join(words)}; the complexity is at most "
+        f"{complexity:.4g} r, the bound {as_written:.4g} r; splits {', '.join('·'.join(split) for split in splits)}"
+        if counts
+        else "no prefix at all",
         finding="holds with care",
         care="The empty word is a prefix of every word, so σ_S² is the sample size for every sample and measures "
-        "nothing. And the class is small: a function that agrees with parity on all words of T letters has a block of "
-        "rank one and entries ±1 in its Hankel matrix, of nuclear norm 2^(T/2), so r ≥ 2^(T/2), and parity itself has "
-        "r = ∞.",
+        "nothing; what the bound becomes, r/√N up to logarithms, holds. Repaired: split each word once, x_i = u_i v_i; "
+        "then Σ σ_i f(x_i) is an inner product with a matrix of N entries, and it is enough to count how often these "
+        "splits use a prefix or a suffix. And the class is small: a function that agrees with parity on all words of T "
+        "letters has a block of rank one and entries ±1 in its Hankel matrix, of nuclear norm 2^(T/2), so r ≥ 2^(T/2), "
+        "and parity itself has r = ∞.",
         measurements={
-            "distinct_suffixes": len(suffixes),
+            "distinct_suffixes": _suffixes(words),
             "parity": norms,
-            "bound_per_r": _per_radius(len(words), len(suffixes)),
+            "bound_per_r": as_written,
+            "fewest_collisions": fewest,
+            "complexity_per_r_at_most": complexity,
         },
     )
 
 
-def _per_radius(size: int, suffixes: int) -> float:
+def _suffixes(words: Sequence[str]) -> int:
+    """Return the number D_S of distinct suffixes."""
+    return len({word[begin:] for word in words for begin in range(len(word) + 1)})
+
+
+def _per_radius(size: int, collisions: int, suffixes: int) -> float:
+    """Return the bound of the theorem for r = 1, with σ_S² the number of collisions."""
     logarithm = math.log(2 * suffixes)
-    return (math.sqrt(2 * size * logarithm) + 2 / 3 * logarithm) / size
+    return (math.sqrt(2 * collisions * logarithm) + 2 / 3 * logarithm) / size
 
 
 @statement("Lipschitz Input Stability", 30)
@@ -278,8 +340,9 @@ def lipschitz_input_stability(
         relation="≤",
         bound=1 / (1 - Fraction(gamma)),
         measured=float(quotients[worst]),
-        witness=f"M(x) = x, every input {norm} lowered by {change}, T = {worst}; the quotient tends to the sharp "
-        "constant K‖α‖Tγ^(T−1), which tends to 0 as T grows: a contractive head that adds no input forgets everything",
+        witness=f"M(x) = x, every input {norm} lowered by {change}, T = {worst}. Exchanging inputs one by one gives "
+        "K‖α‖Tγ^(T−1) for any M, no more than K‖α‖(1 + γ + … + γ^(T−1)); the quotient tends to it. It tends to 0 as T "
+        "grows: a contractive head that adds no input forgets everything",
         finding="holds",
         measurements={"gamma": float(gamma), "bound": float(1 / (1 - Fraction(gamma))), "points": points},
     )

@@ -118,6 +118,14 @@ def _answers(attention: HardAttention, bits: int) -> tuple[Tensor, Tensor]:
     return stored, torch.cat(answers, 1)
 
 
+def _bits_of_lookup(stored: int) -> int:
+    """Return how many bits the largest state or score has, when the last of so many letters is looked up."""
+    attention = _lookup()
+    states = attention.automaton.trajectory("0" * stored + "?" * stored)
+    scores = states[-1] @ attention.scores @ states.T
+    return max(abs(int(value)) for value in (*states.ravel(), *scores)).bit_length()
+
+
 def score_example(matcher: HardAttention, word: Sequence[str]) -> dict[str, Any]:
     """Return for each closing bracket by how much each opening one misses the best score, for a picture."""
     rows, below = matcher.score_rows(word), []
@@ -155,6 +163,8 @@ def expressive_hierarchy(
     checks.equal(f"rank of its Hankel block of {block} rows", rank, block - 1)
     stored, answers = _answers(_lookup(), bits)
     checks.equal("letters looked up wrongly", int((stored != answers).sum()), 0)
+    needed = {str(letters): _bits_of_lookup(letters) for letters in (10, 100, 1000)}
+    checks.true(f"a look at 1000 letters needs {needed['1000']} bits", needed["1000"] <= needed["10"] + 2 * 7)
     # Two stored words with other answers are two states of any machine that is asked for an index afterwards.
     checks.equal("stored words that must be told apart", len(answers.unique(dim=0)), 2**bits)
     example = score_example(
@@ -177,20 +187,23 @@ def expressive_hierarchy(
         0,
         len(checks.failed),
         checks.witness(
-            f"states (1, D, t, D², tD); no rounding up to length {guaranteed}, first misses at depth {missed}"
+            f"states (1, D, t, D², tD); no rounding up to length {guaranteed}, first misses at depth {missed}; bits of "
+            f"the integers in a lookup among so many letters: {needed}"
         ),
         "holds with care",
         "Rational series ⊊ Transductors is shown by construction, where no norm bounds the readout; Transformers ⊊ "
-        "Transductors as far as parity is (statement 5). F_RT ⊆ F_RNN is argued from the head alone: attention looks "
-        "up x_i, which 2ⁿ histories must keep apart, so no recurrent network of finite precision does it, and for "
-        "unbounded precision nothing is shown. Dyck-k of any depth is within reach of hard attention over exact "
-        "states, so it separates nothing.",
+        "Transductors as far as parity is (statement 5). F_RT ⊆ F_RNN is argued from the head alone, and is not shown: "
+        "attention looks up x_i among n letters with numbers of O(log n) bits, and 2ⁿ histories must then be kept "
+        "apart, so a recurrent network needs n bits for it. With numbers of unbounded precision nothing is shown "
+        "either way. That some context-free language is out of reach may stand, but not the example: Dyck-k of any "
+        "depth is within reach of hard attention over exact states.",
         measurements={
             "dyck_words": asked,
             "dyck_wrong": wrong,
             "dyck": _scores_of(matcher, kinds),
             "rank": rank,
             "nerode_classes": 2**bits,
+            "bits_of_lookup": needed,
             "scores": example,
             "exact_horizon": guaranteed,
             "rounding": {"first_missed_depth": missed},
@@ -259,8 +272,8 @@ def representational_completeness_via_krohn_rhodes(
         checks.witness(f"orders of the groups by level, all maps of 3 points: {three}"),
         "holds with care",
         "Groups and resets alternate; they do not stand on two sides: the maps of three points have groups on two "
-        "levels, each with resets of its own (their complexity is 2). A level is moved by the state above it before "
-        "the letter, which a head must look back for, and resets need state, not a feed-forward layer. The cascade is "
-        "not needed: every finite machine is one head of 0/1 matrices.",
+        "levels, each with resets of its own (one level of groups is not enough, by a theorem of Rhodes). A level is "
+        "moved by the state above it before the letter, which a head must look back for, and resets need state, not a "
+        "feed-forward layer. The cascade is not needed: every finite machine is one head of 0/1 matrices.",
         measurements={"levels": levels, "direct": direct},
     )

@@ -112,8 +112,9 @@ def logical_characterization_via_weighted_mso(block: int = 8, machines: int = 1,
     return StatementCertificate(
         "Logical Characterization via Weighted MSO",
         (11,),
-        "The restricted fragment is what heads compute, both ways exactly; 2^(n²) is a formula and no head, max(0, #a "
-        "− #b) is hard attention over a linear head and no formula of the fragment",
+        f"Formulas of the restricted fragment ({len(_formulas())} tried) are heads, and random machines of two states "
+        f"({machines} tried) are its formulas, exactly; 2^(n²) is a formula and no head, max(0, #a − #b) is hard "
+        "attention over a linear head and no formula of the fragment",
         "=",
         block - 1,
         checks.unless_failed(ranks["max(0, #a − #b)"]),

@@ -82,6 +82,12 @@ class StatementCertificate:
         measured = f"measured {self.measured}, {self.relation} {self.bound}"
         return f"{numbers} {self.title}: {verdict}. {self.claim} ({measured})"
 
+    @property
+    def shown(self) -> str:
+        """What was measured beside the bound, and the witness; it begins with *not confirmed* if the claim fails."""
+        refused = "" if self.holds else "NOT CONFIRMED: "
+        return f"{refused}{self.measured} {self.relation} {self.bound}: {self.witness}"
+
     def plain(self) -> dict[str, Any]:
         """Return it for JSON: fractions become text such as ``"3/4"``."""
         return {

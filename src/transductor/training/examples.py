@@ -176,7 +176,10 @@ class FileData:
         """Return the data with the goal that their labels suggest; options are the other arguments."""
         named = {name: options[name] for name in ("split", "text_column", "label_column") if name in options}
         form = FileFormat(**named)
-        return cls(guessed_goal(read_rows(path, labels, form), form), path, labels, **options)
+        rows = read_rows(path, labels, form)
+        if not rows:
+            raise DataError(f"{path} holds no sequences")
+        return cls(guessed_goal(rows, form), path, labels, **options)
 
     @property
     def form(self) -> FileFormat:

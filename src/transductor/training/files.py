@@ -109,7 +109,9 @@ def read_rows(
         raise DataError(f"labels must name the file with the labels of {path}")
     beside = _lines(labels)
     if len(beside) != len(sequences):
-        raise DataError(f"{labels} has {len(beside)} lines, {path} has {len(sequences)}")
+        raise DataError(
+            f"{labels} has {len(beside)} lines, {path} has {len(sequences)}; empty lines count, as empty sequences"
+        )
     return [
         Row(f"{path}:{number}", names, label.strip(), f"{labels}:{number}")
         for number, (names, label) in enumerate(zip(sequences, beside, strict=True), 1)
@@ -129,8 +131,8 @@ def guessed_goal(rows: Sequence[Row], form: FileFormat | None = None) -> str:
     form = form or FileFormat()
     labelled = [row for row in rows if row.label is not None]
     if not labelled:
-        reason = "holds no sequences" if not rows else "has no labels: name their file or column, or give a goal"
-        raise DataError(f"{_file_of(rows)} {reason}")
+        missing = "has no labels: labels must name their file, or label_column must name their column"
+        raise DataError(f"{_file_of(rows)} {missing}" if rows else "there are no sequences")
     if _are_tags(labelled, form):
         return "tagging"
     texts = Counter(_one_label(row.label) for row in labelled)
@@ -293,7 +295,7 @@ def _listed(columns: Sequence[str]) -> str:
 
 
 def _file_of(rows: Sequence[Row]) -> str:
-    return rows[0].where.rsplit(":", 1)[0] if rows else "the file"
+    return rows[0].where.rsplit(":", 1)[0]
 
 
 def _lines(path: str) -> list[str]:

@@ -25,8 +25,7 @@ def draw_batch(
     """Draw tokens and labels ``(B, T)``, where the curriculum has reached ``length``."""
     if settings.shortest is not None:
         length = int(torch.randint(settings.shortest, length + 1, (), generator=generator))
-    tokens = task.sample(settings.batch_size, length, generator)
-    labels = task.truth(tokens)
+    tokens, labels = task.drawn(settings.batch_size, length, generator)
     if settings.labels == "every":
         return tokens, labels
     last = torch.full_like(labels, no_label(labels))

@@ -81,6 +81,7 @@ def learned_from_labels(
     seed: int = 0,
     on_progress: Progress | None = None,
     max_states: int = 200,
+    begin_with: Sequence[MooreMachine] = (),
 ) -> MachineFromLabels:
     """Return the machine that describes the labels of the words in the fewest bits.
 
@@ -95,15 +96,22 @@ def learned_from_labels(
         seed: Of the lots by which words are held out and chances estimated.
         on_progress: Called with a share of the work between 0 and 1 and a sentence.
         max_states: The largest machine to consider.
+        begin_with: Machines from elsewhere, of a trained model for example: the search begins with these, in place of
+            merging states.  What they answer does not matter, only where they go.
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}; got {method!r}")
     if max_states < 1:
         raise ValueError(f"max_states must be at least 1; got {max_states!r}")
+    for machine in begin_with:
+        if machine.transitions.shape[1] != letters or machine.states > max_states:
+            raise ValueError(f"begin_with must be machines over {letters} letters, of at most {max_states} states")
     if seconds is not None and seconds <= 0:
         raise ValueError(f"seconds must be positive, or None for no limit; got {seconds!r}")
     sample = sample_of(words, labels, letters, classes)
     learner = _Learner(sample, max_states, seconds, seed, on_progress or (lambda share, text: None))
+    if begin_with:
+        return learner.begun_with(begin_with)
     return learner.described() if method == "description_length" else learner.classical(method)
 
 
@@ -174,6 +182,22 @@ class _Learner:
                 search = Search(self.sample, max_states=self.max_states, go_on=self.go_on)
                 best = best_of([best, search.improved(search.measured(shorter.table, shorter.start))])
         return self._answer(best, *self._judged(best, shorter))
+
+    def begun_with(self, machines: Sequence[MooreMachine]) -> MachineFromLabels:
+        """Return the machine with the shortest description that local search finds from these."""
+        best = self._searched(self.sample, machines)
+        held_out = longest_tenth(self.sample, self.seed)
+        shorter = None
+        if held_out.any() and self.go_on() and best.states > 1:
+            part = self.sample.part(~held_out)
+            if part.labels:
+                shorter = self._searched(part, [*machines, minimal(best)])
+        return self._answer(best, *self._judged(best, shorter))
+
+    def _searched(self, sample: Sample, machines: Sequence[MooreMachine]) -> Candidate:
+        search = Search(sample, max_states=self.max_states, go_on=self.go_on)
+        begun = (search.measured(each.transitions.astype(np.int32), each.start) for each in machines)
+        return best_of([search.measured(np.zeros((1, sample.letters), dtype=np.int32)), *map(search.improved, begun)])
 
     def _best(self, sample: Sample, begin: float, end: float, start: Candidate | None = None) -> Candidate:
         """Return the best candidate of all starts; ``start`` is one of them, and others are fewer then."""

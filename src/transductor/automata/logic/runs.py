@@ -6,6 +6,7 @@ need log₂ n sets and every choice of sets is at most one sequence of states.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
@@ -139,8 +140,9 @@ def as_weighted_mso(automaton: WeightedAutomaton, *, limit: int = 20_000) -> str
 def letter_names(alphabet: Sequence[Symbol]) -> list[str]:
     """Return the letters as a formula names them; refuse those that it cannot name."""
     names = [str(letter) for letter in alphabet]
+    times = Counter(names)
     for name in names:
-        if names.count(name) > 1:
+        if times[name] > 1:
             raise ValueError(f"machine must have letters of distinct names; {name!r} comes twice")
         if not name or ("'" in name and '"' in name):
             raise ValueError(f"machine must have letters that can be quoted, so not with both quotes; got {name!r}")
