@@ -23,10 +23,12 @@ from site_pages import ROOT, SITE, Guide, listed_pages
 from site_reference import reference_pages
 
 from transductor.automata import machine, regex, svg
+from transductor.report.explorer import example_models, write_explorer
 from transductor.theory import STATEMENTS
 
 SOURCE, SITE_FOLDER = ROOT / "build" / "site-source", ROOT / "build" / "site"
 INDEX: Final = "docs/index.md"
+LIVE: Final = "explorer_live.html"  # what `transductor explore` writes of the models that come with the package
 SHOWN_AS_CODE: Final = {".py": "python", ".sh": "sh", ".toml": "toml", ".txt": "text", ".v": "coq", "": "text"}
 # A link outside of a code span; the text may hold code and one level of brackets.
 LINK: Final = re.compile(r"(\]\()([^)\s]+)(\))")
@@ -114,6 +116,8 @@ class Staging:
             text = self.rewritten(page.read_text(), page, place)
             if name == INDEX:
                 text = first_page(text)
+            elif name == "docs/explorer.md":
+                text = with_live_page(text)
             elif name == "docs/theory.md":
                 text = linked_statements(text)
             elif name == "docs/glossary.md":
@@ -263,6 +267,13 @@ def first_page(table: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def with_live_page(text: str) -> str:
+    """Return the page of the explorer with a link to the one that the site carries, above its first picture."""
+    here = f'<p><a class="reference internal" href="{LIVE}">Open it here</a>, with models of the studies.</p>'
+    before, picture, after = text.partition("\n![")
+    return f"{before}\n{here}\n{picture}{after}"
+
+
 def linked_statements(text: str) -> str:
     """Return the page of the statements with each function leading to its description."""
     for entry in STATEMENTS.values():
@@ -390,6 +401,7 @@ def main() -> None:
         sys.exit(1)
     if options.external:
         return
+    write_explorer(example_models(), SITE_FOLDER / LIVE)
     wrong = problems()
     for line in wrong:
         print(line, file=sys.stderr)
