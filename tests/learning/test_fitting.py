@@ -192,3 +192,12 @@ def test_equally_long_sequences_are_not_said_to_have_been_kept_back(tmp_path):
     assert answer["sentence"].startswith("A machine with 2 states gives 200 of 200 labels; the model is proved")
     assert "All sequences played a part in finding it: none were left to judge it by." in answer["sureness"]
     assert not any("no part in finding it" in each for each in answer["sureness"])
+
+
+def test_a_search_that_began_with_a_small_model_claims_nothing_of_noise(tmp_path):
+    generator = random.Random(1)
+    rows = [{**row, "label": generator.choice(["yes", "no"])} for row in parity_rows(200)]
+    facts = fit(source(tmp_path, rows), tmp_path / "run", budget=1, recipes=["small"]).record.measurements
+    assert facts["machine"] is None
+    assert [(each["way"], each["recipe"]) for each in facts["candidates"]][-1] == ("begun", "small")
+    assert all(each["refusals"] for each in facts["candidates"])
