@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import transductor.studies
@@ -281,3 +282,19 @@ def test_the_demo_shows_what_the_readme_says(tmp_path):
     assert [entry["every_position"] for entry in transductor["lengths"]] == [1.0] * 4
     assert transformer["lengths"][0]["every_position"] > 0.9
     assert 0.15 < transformer["lengths"][-1]["beyond"] < 0.25
+
+
+def commands_below(command, name=""):
+    """Every command that does something, with its name."""
+    for part, below in getattr(command, "commands", {}).items():
+        yield from commands_below(below, f"{name} {part}".strip())
+    if not hasattr(command, "commands"):
+        yield name, command
+
+
+@pytest.mark.parametrize(("name", "command"), list(commands_below(typer.main.get_command(app))))
+def test_o_means_output_in_every_command(name, command):
+    named = {option for each in command.params for option in each.opts if option in ("-o", "--output")}
+    assert named in (set(), {"-o", "--output"})
+    for each in command.params:
+        assert "-o" not in each.opts or "--output" in each.opts

@@ -202,7 +202,7 @@ def test_an_extraction_already_made_is_used():
 
 
 def test_what_is_near_no_machine_is_refused():
-    with pytest.raises(NoMachineNearby, match="more than max_states = 300 states"):
+    with pytest.raises(NoMachineNearby, match=r"more than max_states = 300 states.*What to try: .*train longer"):
         harden(RationalReadout(RationalHead(OrthogonalTransitions(vocab_size=3, state_dim=8)), 4), max_states=300)
     with pytest.raises(TypeError, match="model must be a RationalReadout or a RationalTransductor"):
         harden(Transformer(BackboneConfig(vocab_size=2, output_size=2, width=8, layers=1, attention_heads=1)))

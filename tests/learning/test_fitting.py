@@ -181,3 +181,23 @@ def test_the_advice_says_what_is_wrong_with_the_labels(tmp_path):
     advice = few.record.measurements["answer"]["advice"]
     assert any("of the labels are rare: sequences of that class" in each for each in advice)
     assert not any("Equal sequences" in each for each in advice) or few.record.measurements["data"]["conflicts"]
+
+
+def test_equally_long_sequences_are_not_said_to_have_been_kept_back(tmp_path):
+    draw, rows = random.Random(0), []
+    for _ in range(200):
+        tokens = draw.choices("ab", k=8)
+        rows.append({"tokens": tokens, "label": "odd" if tokens.count("a") % 2 else "even"})
+    answer = fit(source(tmp_path, rows), tmp_path / "run", budget=20, recipes=[]).record.measurements["answer"]
+    assert answer["sentence"].startswith("A machine with 2 states gives 200 of 200 labels; the model is proved")
+    assert "All sequences played a part in finding it: none were left to judge it by." in answer["sureness"]
+    assert not any("no part in finding it" in each for each in answer["sureness"])
+
+
+def test_a_search_that_began_with_a_small_model_claims_nothing_of_noise(tmp_path):
+    generator = random.Random(1)
+    rows = [{**row, "label": generator.choice(["yes", "no"])} for row in parity_rows(200)]
+    facts = fit(source(tmp_path, rows), tmp_path / "run", budget=1, recipes=["small"]).record.measurements
+    assert facts["machine"] is None
+    assert [(each["way"], each["recipe"]) for each in facts["candidates"]][-1] == ("begun", "small")
+    assert all(each["refusals"] for each in facts["candidates"])

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 bench = typer.Typer(help="Measure speed and memory on this computer, beside the peers.", no_args_is_help=True)
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Output = Annotated[Path | None, typer.Option(help="Folder for record and figure (--quick: runs/bench).")]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Folder for record and figure (--quick: runs/bench).")
+]
 Quick = Annotated[bool, typer.Option("--quick", help="A miniature that takes seconds: a check that everything runs.")]
 ScanParts = Annotated[list[str] | None, typer.Option(help="lengths (beside peers) or shapes (ours alone).")]
 ModelParts = Annotated[list[str] | None, typer.Option(help="training or decoding.")]

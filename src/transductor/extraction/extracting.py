@@ -36,6 +36,8 @@ TOLERANCES: Final = (0.5, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.02, 0.005)
 MIN_RATIO, MIN_AGREEMENT = 3.0, 0.97
 # … or, where states shade into one another (a leaking head), this many times, and keep all labels.
 SHADED_RATIO = 1.25
+
+ADVICE: Final = "train longer, with a stochastic or orthogonal family or fewer dimensions"
 # A machine that is known from answers alone must give this share of the labels of words that were not asked about.
 MIN_ANSWERED = 0.99
 _ABOUT = 0.005  # agreements this close count as equal
@@ -340,7 +342,7 @@ def _refusal(notes: Sequence[str], candidates: Sequence[Extraction], *, words_gi
             f"taken for one{kept}; needed are a ratio above {MIN_RATIO:g} and {MIN_AGREEMENT:.0%} of the labels, or a "
             f"ratio above {SHADED_RATIO:g} and all labels"
         )
-    advice = ["train longer, with a stochastic or orthogonal family or fewer dimensions"]
+    advice = [ADVICE]
     if not words_given:
         advice.insert(0, "give words like those it was trained on, so that it can also be asked")
     return f"the head is near no finite machine: {'; '.join(reasons)}.  What to try: {'; '.join(advice)}"

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from transductor.automata.moore import MooreMachine
 from transductor.automata.token_alphabet import TokenAlphabet
-from transductor.extraction.extracting import MIN_AGREEMENT, TOLERANCES, Extraction, NoMachineNearby, extract
+from transductor.extraction.extracting import ADVICE, MIN_AGREEMENT, TOLERANCES, Extraction, NoMachineNearby, extract
 from transductor.extraction.probing import (
     JUDGED_LENGTH,
     JUDGED_WORDS,
@@ -133,7 +133,9 @@ def _agreement(model: ModelT, hard: ModelT, words: Words, alphabet: TokenAlphabe
     """Return the share of decided positions on which both give the same label; refuse where it is too small."""
     judge, hardened = LabelJudge(model, words, alphabet), labels_said(hard, words.tokens(alphabet))
     if not judge.decided.any():
-        raise NoMachineNearby("the model decides on no label anywhere on held-out words: there is nothing to keep")
+        raise NoMachineNearby(
+            "the model decides on no label anywhere on held-out words: nothing to keep.  What to try: train longer"
+        )
     different = judge.decided & (judge.labels != hardened)
     agreement = 1 - float(different.sum() / judge.decided.sum())
     if agreement < MIN_AGREEMENT:
@@ -142,7 +144,7 @@ def _agreement(model: ModelT, hard: ModelT, words: Words, alphabet: TokenAlphabe
         raise NoMachineNearby(
             f"a machine was near, but the hardened model keeps only {agreement:.2%} of the labels of held-out words "
             f"(needed: {MIN_AGREEMENT:.0%}); after {' '.join(word[-12:])} it says "
-            f"{int(hardened[row, time])} where the model says {int(judge.labels[row, time])}"
+            f"{int(hardened[row, time])} where the model says {int(judge.labels[row, time])}.  What to try: {ADVICE}"
         )
     return agreement
 

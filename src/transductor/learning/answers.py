@@ -198,12 +198,12 @@ def _agreement(believed: Candidate, chosen: SequenceModel[Any] | None, data: Div
 
 def _found(believed: Candidate, certificate: AgreementCertificate | None, data: DividedData) -> str:
     states, shorter, kept_back = believed.machine.states, believed.shorter, believed.kept_back
-    right, count = shorter.right + kept_back.right, shorter.count + kept_back.count
-    longer = "longer sequences" if data.longer is not None else "sequences"
-    sentence = (
-        f"A machine with {states} state{'s' * (states != 1)} gives {right:,} of {count:,} labels, among them "
-        f"{kept_back.right:,} of {kept_back.count:,} of the {longer} that were kept back"
-    )
+    # Without longer sequences, what choices are made by is among the others, and not to be counted twice.
+    right, count, among = shorter.right, shorter.count, ""
+    if data.longer is not None:
+        right, count = right + kept_back.right, count + kept_back.count
+        among = f", among them {kept_back.right:,} of {kept_back.count:,} of the longer sequences that were kept back"
+    sentence = f"A machine with {states} state{'s' * (states != 1)} gives {right:,} of {count:,} labels{among}"
     if certificate is None or not _is_proof(certificate):
         return f"{sentence}; no model is proved to be it."
     return f"{sentence}; the model is proved to give its labels on every sequence of these words, at every length."
@@ -215,7 +215,9 @@ def _sureness(believed: Candidate, choice: Choice, data: DividedData) -> tuple[s
         f"It was found {WAYS[believed.way]}"
         + (f" ({believed.recipe})." if believed.recipe else ": no network was needed."),
         f"On sequences that played no part in finding it, it is right on {kept_back.right:,} of {kept_back.count:,} "
-        f"labels: with 95 % confidence on at least {kept_back.plain()['low']:.1%}.",
+        f"labels: with 95 % confidence on at least {kept_back.plain()['low']:.1%}."
+        if data.longer is not None
+        else "All sequences played a part in finding it: none were left to judge it by.",
     ]
     if not believed.reasons:
         bits, alone = believed.bits, believed.bits_alone

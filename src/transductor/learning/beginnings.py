@@ -23,7 +23,7 @@ from transductor.learning.running import OnProgress, fresh_trainer
 from transductor.model import RationalReadout, SequenceModel
 from transductor.training import TrainingError
 
-_BEGINNINGS: Final = 7
+_BEGINNINGS: Final = 15
 _STEPS: Final = 500  # a beginning need not be good, and a second one is worth more than a better one
 _LEAST: Final = 5.0  # seconds for the search from the first one
 _MOST_STATES: Final = 60

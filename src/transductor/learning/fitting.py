@@ -37,7 +37,7 @@ from transductor.training import FileData, Vocabulary
 _FOR_THE_MACHINE: Final = 0.25
 _LEAST_FOR_THE_MACHINE: Final = 5.0  # seconds, however small the budget: small machines need no more
 _FOR_NETWORKS: Final = 0.5
-_FOR_BEGINNINGS: Final = 0.15
+_FOR_BEGINNINGS: Final = 0.15  # at least: they also have what the networks have left
 _MOST_CONTRADICTED: Final = 20
 
 
@@ -116,7 +116,8 @@ def fit(
                 folder / "recipes",
                 on_progress,
                 seed=seed,
-                seconds=_FOR_BEGINNINGS * budget,
+                seconds=_FOR_BEGINNINGS * budget
+                + max(0.0, _FOR_NETWORKS * budget - sum(each["seconds"] for each in outcomes)),
             )
         machine = answer.series if answer.candidate is None else answer.candidate.machine
         seconds = time.perf_counter() - began
