@@ -20,9 +20,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.spectral_defaults import machine
 from tests.automata.test_reduction import bits, split_states
 
+from spectral_defaults import machine
 from transductor.automata import equivalent, reduced
 from transductor.results import Record
 
