@@ -68,7 +68,7 @@ def test_a_task_by_name(files):
     ("words", "arguments"),
     [
         ("one of --data and --task must be given", ()),
-        ("chess", ("--task", "chess")),
+        ("backgammon", ("--task", "backgammon")),
         ("cannot be read", ("--data", "nowhere.txt", "--goal", "next_token")),
         ("goal must be one of", ("--data", "x", "--goal", "poetry")),
         ("--model must be one of", ("--task", "parity", "--model", "oracle")),
