@@ -46,7 +46,7 @@ def followed(clone: Path, steps: list[tuple[str, str]]) -> list[dict[str, object
     table: list[dict[str, object]] = []
     for title, command in steps:
         begin, said, mark = time.perf_counter(), [], f"-- ended {len(table)}:"
-        shell.stdin.write(f"{command}\necho; echo '{mark}' $?\n")
+        shell.stdin.write(f"{command}\nstatus=$?; echo; echo '{mark}' $status\n")
         shell.stdin.flush()
         for line in shell.stdout:
             if line.startswith(mark):
