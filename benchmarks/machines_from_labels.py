@@ -272,8 +272,10 @@ def report(folder: Path, measured_with: str) -> None:
     records = read(folder / "learn")
     failures = [each for each in records if "failed" in each]
     records = [each for each in records if "failed" not in each]
-    # A condition is reported once every language was drawn; until then the record keeps what it says.
+    # A condition is reported once every language was drawn; until then the record keeps what it says, as it does of
+    # labels per letter and of what has no machine if neither was asked again.
     before = read_record(RESULT) if RESULT.exists() else None
+    kept = dict(before.measurements) if before else {}
     table: dict[str, dict[str, Any]] = dict(before.measurements["label per string"]) if before else {}
     sources: dict[str, str] = dict(before.settings["measured with"]) if before else {}
     groups = dict(before.measurements["exact by group, description length"]) if before else {}
@@ -292,7 +294,9 @@ def report(folder: Path, measured_with: str) -> None:
     results = {
         "label per string": table,
         "exact by group, description length": groups,
-        "label per letter, 500 strings": summary(at_positions) if at_positions else None,
+        "label per letter, 500 strings": summary(at_positions)
+        if at_positions
+        else kept.get("label per letter, 500 strings"),
         "no machine": {
             kind: {
                 "draws": len(part),
@@ -301,7 +305,8 @@ def report(folder: Path, measured_with: str) -> None:
             }
             for kind in sorted({each["kind"] for each in refusals})
             if (part := [each for each in refusals if each["kind"] == kind])
-        },
+        }
+        or kept.get("no machine", {}),
         "failed": failures,
     }
     settings = {
