@@ -7,6 +7,7 @@ imports what takes seconds to import, and nothing of this project.
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import importlib
 import json
@@ -21,7 +22,7 @@ import warnings
 from contextlib import suppress
 from types import ModuleType
 
-PASSED_ON = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+PASSED_ON = signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGABRT
 
 
 def ask(path, *arguments):
@@ -102,6 +103,7 @@ def attend(connection):
 def run_and_exit(arguments):
     """Run ``-c code``, ``-m module`` or a script, each followed by arguments, as Python does."""
     status = 0
+    faulthandler.enable()  # SIGABRT shows where a program that does not end stands
     for action in filter(None, os.environ.get("PYTHONWARNINGS", "").split(",")):
         warnings.simplefilter(action)
     sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))

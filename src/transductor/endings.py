@@ -45,7 +45,6 @@ def answered_signals() -> Iterator[None]:
     """
     before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        _Request.arrived = None
         before = {each: signal.getsignal(each) for each in SIGNALS if signal.getsignal(each) is signal.SIG_DFL}
     for each in before:
         signal.signal(each, _on_signal)
@@ -54,13 +53,17 @@ def answered_signals() -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+        if before:  # it was asked of what ran here
+            _Request.arrived = None
 
 
 def _on_signal(number: int, _: FrameType | None) -> None:
-    if _Request.waiting and _Request.arrived is None:
-        _Request.arrived = number
+    first, _Request.arrived = _Request.arrived is None, number
+    if _Request.waiting and first:
         return
-    raise EndedBySignal(number)  # at once; also for the second signal of somebody impatient
+    # At once; also for the second signal of somebody impatient.  What is raised while Python collects garbage or runs a
+    # callback is printed and lost: then the next step that asks what has arrived is the one that ends.
+    raise EndedBySignal(number)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ import torch
 from tests.forks import environment, python
 from tests.training.test_resuming import SETTINGS, assert_identical
 from tests.training.test_training import TASK, model
+from transductor.endings import EndedBySignal, answered_signals
 from transductor.model import load, save
 from transductor.one_writer import FolderInUseError
 from transductor.training import Trainer, TrainingError
@@ -120,7 +121,11 @@ def check_signals(folder, numbers, seed=0):
         going_on = process.stdout.readline() if reached else ""
         time.sleep(moments.uniform(1.0, 1.5) if not reached else moments.uniform(0.1, 0.4))
         process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
+        try:
+            _, errors = process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)
+            _, errors = process.communicate(timeout=60)
         assert process.returncode == 128 + number, errors
         assert f"ended by {signal.Signals(number).name} after the state of step " in errors
         said = int(errors.split("the state of step ")[1].split()[0].replace(",", ""))
@@ -132,6 +137,18 @@ def check_signals(folder, numbers, seed=0):
 
 def test_a_run_that_is_told_to_end_saves_and_says_so(tmp_path):
     check_signals(tmp_path, [signal.SIGTERM, signal.SIGHUP])
+
+
+def test_a_signal_whose_exception_was_lost_ends_the_next_step(tmp_path):
+    trainer = Trainer(model(), TASK, SETTINGS)
+    with answered_signals():
+        with suppress(EndedBySignal):  # as Python does in destructors and callbacks
+            signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(EndedBySignal) as ended:
+            trainer.run(folder=tmp_path)
+    assert (ended.value.number, ended.value.step) == (signal.SIGTERM, 1)
+    trainer.run(folder=tmp_path)
+    assert trainer.finished
 
 
 @pytest.mark.slow
