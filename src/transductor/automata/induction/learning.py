@@ -182,8 +182,8 @@ class _Learner:
                 # What the shorter words give is one more start.
                 search = Search(self.sample, max_states=self.max_states, go_on=self.go_on)
                 best = best_of([best, search.improved(search.measured(shorter.table, shorter.start))])
-                if not self.sample.tagged:
-                    self.report(self._share, f"letters of right words, {best.states} states so far{_SLOW}")
+                if not self.sample.tagged and self.go_on():
+                    self.report(self._share, f"evidence from letters, {best.states} states so far{_SLOW}")
                     after = by_letters(self.sample, search, best)
                     if after is not best:
                         best, shorter = after, self._best(part, 0.9, 1.0, start=after)

@@ -23,7 +23,7 @@ from transductor.automata.moore import MooreMachine
 
 Table = NDArray[np.int32]
 
-SHAPE_WEIGHT = 0.05  # g: how much of what dense classes cost counts; with 1, sparse languages are over-fitted
+SHAPE_WEIGHT = 0.05  # g; with 1, sparse languages are over-fitted
 LESS = 1e-6  # bits; smaller gains are rounding
 _PATIENCE = 5  # merges that do not help any more after others, in a row, before gains are computed again
 _SHAKES = 20  # changes by lot, in a row, that lead to nothing better
@@ -85,7 +85,7 @@ class Candidate:
 
 
 class Search:
-    """Local search on one sample."""
+    """Local search on one sample; ``shape_weight`` is g, how much of what dense classes cost counts."""
 
     def __init__(
         self,
