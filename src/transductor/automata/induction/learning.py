@@ -16,6 +16,7 @@ import numpy as np
 from transductor.automata.compiled import COMPILES
 from transductor.automata.induction.letter_groups import MANY, from_groups
 from transductor.automata.induction.merging import merged_machine
+from transductor.automata.induction.right_words import by_letters
 from transductor.automata.induction.sample import Sample, sample_of
 from transductor.automata.induction.search import Candidate, Search, minimal
 from transductor.automata.induction.starts import agreeing, best_of, starts
@@ -181,6 +182,11 @@ class _Learner:
                 # What the shorter words give is one more start.
                 search = Search(self.sample, max_states=self.max_states, go_on=self.go_on)
                 best = best_of([best, search.improved(search.measured(shorter.table, shorter.start))])
+                if not self.sample.tagged and self.go_on():
+                    self.report(self._share, f"evidence from letters, {best.states} states so far{_SLOW}")
+                    after = by_letters(self.sample, search, best)
+                    if after is not best:
+                        best, shorter = after, self._best(part, 0.9, 1.0, start=after)
         return self._answer(best, *self._judged(best, shorter))
 
     def begun_with(self, machines: Sequence[MooreMachine]) -> MachineFromLabels:

@@ -44,7 +44,8 @@ def merged_machine(
         way: ``"bayes"``, ``"edsm"`` or ``"rpni"``.
         noise: η, the share of wrong labels that ``"bayes"`` reckons with.
         shape: γ, the weight of the evidence from next letters.
-        trust: How far labels that agree count; below 1, a few contradictions outweigh many words that say nothing.
+        trust: How far labels and letters that agree count; below 1, a few contradictions outweigh many words that say
+            nothing.
         max_states: No more states than these.
         go_on: Asked from time to time; merging ends without a machine once it says no.
     """

@@ -23,8 +23,8 @@ from transductor.automata.moore import MooreMachine
 
 Table = NDArray[np.int32]
 
-SHAPE_WEIGHT = 0.05  # g: how much of what dense classes cost counts; with 1, sparse languages are over-fitted
-_LESS = 1e-6  # bits; smaller gains are rounding
+SHAPE_WEIGHT = 0.05  # g; with 1, sparse languages are over-fitted
+LESS = 1e-6  # bits; smaller gains are rounding
 _PATIENCE = 5  # merges that do not help any more after others, in a row, before gains are computed again
 _SHAKES = 20  # changes by lot, in a row, that lead to nothing better
 _NEGLIGIBLE = 20.0  # bits; rivals that are worse by more have no credit to speak of
@@ -85,10 +85,18 @@ class Candidate:
 
 
 class Search:
-    """Local search on one sample."""
+    """Local search on one sample; ``shape_weight`` is g, how much of what dense classes cost counts."""
 
-    def __init__(self, sample: Sample, *, max_states: int, go_on: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self,
+        sample: Sample,
+        *,
+        max_states: int,
+        go_on: Callable[[], bool] = lambda: True,
+        shape_weight: float = SHAPE_WEIGHT,
+    ) -> None:
         self.sample = sample
+        self.shape_weight = shape_weight
         self.max_states = max_states
         self.go_on = go_on
         self.words = _walks().Words(sample.text, sample.offsets, sample.marks, sample.sizes, sample.tagged)
@@ -108,7 +116,7 @@ class Search:
             tally, usage = tally[visited], usage[visited]
         table = completed(table, usage)
         used = int((usage > 0).sum())
-        bits, errors = _loops().description(tally, table, start, len(table), used, SHAPE_WEIGHT)
+        bits, errors = _loops().description(tally, table, start, len(table), used, self.shape_weight)
         return Candidate(table, start, float(bits), int(errors), path, tally, usage)
 
     def _run(self, table: Table, start: int) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
@@ -161,7 +169,7 @@ class Search:
         failures = 0
         while failures < _SHAKES and candidate.states > 1 and self.go_on():
             after = self.improved(self.measured(*changed_by_lot(candidate, random, self.max_states)))
-            failures = 0 if after.bits < candidate.bits - _LESS else failures + 1
+            failures = 0 if after.bits < candidate.bits - LESS else failures + 1
             candidate = min(candidate, after, key=lambda each: each.bits)
         return candidate
 
@@ -175,7 +183,7 @@ class Search:
             candidate.states,
             candidate.tally,
             int((candidate.usage > 0).sum()),
-            SHAPE_WEIGHT,
+            self.shape_weight,
         )
 
     def _redirected(self, candidate: Candidate) -> Candidate | None:
@@ -188,14 +196,14 @@ class Search:
                 break
             bits = _loops().redirected(self.words, present, int(state), int(letter))
             target = int(bits.argmin())
-            if bits[target] < candidate.bits - _LESS:
+            if bits[target] < candidate.bits - LESS:
                 table, start = candidate.table.copy(), candidate.start
                 if letter < 0:
                     start = target
                 else:
                     table[state, letter] = target
                 after = self.measured(table, start)
-                if after.bits < candidate.bits - _LESS:
+                if after.bits < candidate.bits - LESS:
                     if after.states < candidate.states:
                         return after  # states have other numbers now
                     candidate = after
@@ -212,7 +220,7 @@ class Search:
                 return None
             bits = _loops().joined(self.words, present._replace(used=int(walked.sum() - walked[state])), state)
             gains += [
-                (float(bits[target]), state, int(target)) for target in np.flatnonzero(bits < candidate.bits - _LESS)
+                (float(bits[target]), state, int(target)) for target in np.flatnonzero(bits < candidate.bits - LESS)
             ]
         best, table, start = candidate, candidate.table, candidate.start
         gone: set[int] = set()
@@ -224,7 +232,7 @@ class Search:
                 trial = np.where(table == state, target, table)
                 entry = target if start == state else start
                 after = self.measured(trial, entry)
-                if after.bits < best.bits - _LESS:
+                if after.bits < best.bits - LESS:
                     best, table, start = after, trial, entry
                     gone.add(state)
                     failures = 0
@@ -243,11 +251,11 @@ class Search:
             if not self.go_on():
                 break
             bits, table = _loops().split(self.words, present, int(kind))
-            if bits < candidate.bits - _LESS:
+            if bits < candidate.bits - LESS:
                 gains.append((float(bits), int(kind), table))
         for _, kind, table in sorted(gains, key=lambda gain: gain[:2])[:5]:
             after = self.measured(table, candidate.states if kind == entry else candidate.start)
-            if after.bits < candidate.bits - _LESS:
+            if after.bits < candidate.bits - LESS:
                 return after
         return None
 

@@ -17,7 +17,7 @@ class Rule:
 
     Attributes:
         noise: η, the share of wrong labels that is reckoned with.
-        trust: How far labels that agree count.
+        trust: How far labels and letters that agree count.
         shape: γ, the weight of the evidence from next letters.
         most: States beyond which the merging is given up.
     """

@@ -226,7 +226,8 @@ def _folded(tree: Tree, into: int, node: int, evidence: Evidence, logs: Logs, wa
             labelled[moved, 1] = other
             moved += 1
         if shaped:
-            score += evidence.weight * _shape_score(tree, one, other, evidence.log_gamma, evidence.log_gamma_total)
+            likeness = evidence.weight * _shape_score(tree, one, other, evidence.log_gamma, evidence.log_gamma_total)
+            score += likeness * evidence.trust if likeness > 0 else likeness
             for letter in range(letters):
                 arcs[one, letter] += arcs[other, letter]
             ends[one] += ends[other]
