@@ -55,6 +55,13 @@ def within_goal(arm: ArmRuns) -> Tally:
     return Tally({**tally.values, **failed}, absent)
 
 
+def best_peer(arms: Mapping[str, ArmRuns]) -> str:
+    """Return the model, of those that are no filter, whose mean excess at the longest words is the least."""
+    longest = at(FAR[-1], "excess")
+    means = {name: tally.mean() for name, arm in arms.items() if (tally := Series(arm).tally(longest)).values}
+    return min((name for name in means if name != "filter"), key=means.__getitem__)
+
+
 def excess_sheets(study: StudyRecords) -> list[Sheet]:
     """Return how far from Bayes every model is at every length, and the search for its rate."""
     return [_excesses(study), _searches(study)]

@@ -45,11 +45,11 @@ _SIZES: Final = {
 }
 _RATES: Final = {
     "filter": (0.03, 0.1, 0.3),
-    "orthogonal": (0.003, 0.01, 0.03),
-    "dense": (0.001, 0.003, 0.01),
+    "orthogonal": (0.001, 0.003, 0.01),
+    "dense": (0.003, 0.01, 0.03),
     "columns": (0.01, 0.03, 0.1),
     "lstm": (0.003, 0.01, 0.03),
-    "transformer": (0.001, 0.003, 0.01),
+    "transformer": (0.003, 0.01, 0.03),
 }
 _PROBES: Final = (Probe(40, 512), Probe(160, 256), Probe(640, 64), Probe(2560, 16))
 
