@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from textwrap import fill
 from typing import Any, Final
 
 from matplotlib.axes import Axes
@@ -17,7 +18,7 @@ from transductor.report.study_maps import fill_band
 from transductor.report.study_records import ArmRuns, Series, StudyRecords, Tally, at
 from transductor.report.style import MARKERS, colour, label
 
-_LEAST: Final = 1e-3
+_LEAST: Final = 5e-4
 _LARGEST: Final = 10.0
 _COLUMNS: Final = 2
 
@@ -43,8 +44,8 @@ def excess_figure(study: StudyRecords) -> Figure:
             axis.tick_params(labelbottom=True)
     for axis in axes[len(processes) :]:
         axis.remove()
-    _legend(figure, study)
-    figure.suptitle(study.question)
+    _legend(figure, study, 2 * columns)
+    figure.suptitle(fill(study.question, 50 * columns))
     return figure
 
 
@@ -77,8 +78,8 @@ def _frame(axis: Axes, lengths: list[int], trained: int) -> None:
     axis.axhline(GOAL, color="0.35", lw=1.6, ls=(0, (4, 2)), zorder=1)
     axis.annotate(
         "Bayes: 0",
-        xy=(0.08, 0.0),
-        xytext=(0.08, 0.13),
+        xy=(0.5, 0.0),
+        xytext=(0.5, 0.075),
         xycoords="axes fraction",
         ha="center",
         fontsize=12,
@@ -93,7 +94,7 @@ def _frame(axis: Axes, lengths: list[int], trained: int) -> None:
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:,g}%"))
 
 
-def _legend(figure: Figure, study: StudyRecords) -> None:
+def _legend(figure: Figure, study: StudyRecords, columns: int) -> None:
     """Draw one legend; models with fewer seeds than the study somewhere say so."""
     judged: dict[str, list[int]] = {}
     for arms in by_process(study).values():
@@ -106,4 +107,4 @@ def _legend(figure: Figure, study: StudyRecords) -> None:
     handles.append(Line2D([], [], color="0.35", lw=1.6, ls=(0, (4, 2)), label=f"the goal, {GOAL:.0%}"))
     trained = max(arm.trained_length for arm in study.arms)
     handles.append(Patch(color="0.9", label=f"trained to {trained:,}"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, handlelength=2.5)
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, handlelength=2.5)

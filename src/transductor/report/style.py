@@ -53,7 +53,7 @@ COLOURS = {
     "lstm_paper": "#8c6d46",
     "filter": "#1f5fbf",
     "orthogonal": "#35b0ab",
-    "dense": "#7b7b7b",
+    "dense": "#ee9b3a",
     "columns": "#7b52ab",
 }
 MARKERS = {
