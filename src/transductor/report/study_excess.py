@@ -14,7 +14,7 @@ GOAL: Final = 0.01
 # 16 and 64 times the trained length.
 FAR: Final = (640, 2560)
 GOAL_HEADING: Final = f"seeds within {GOAL:.0%} at {FAR[0]:,} and {FAR[1]:,}"
-_BEYOND_WRITING: Final = 1e4
+_BEYOND_WRITING: Final = 1e3
 
 
 def by_process(study: StudyRecords) -> dict[str, dict[str, ArmRuns]]:
@@ -55,7 +55,7 @@ def within_goal(arm: ArmRuns) -> Tally:
     return Tally({**tally.values, **failed}, absent)
 
 
-def best_peer(arms: Mapping[str, ArmRuns]) -> str:
+def best_of_others(arms: Mapping[str, ArmRuns]) -> str:
     """Return the model, of those that are no filter, whose mean excess at the longest words is the least."""
     longest = at(FAR[-1], "excess")
     means = {name: tally.mean() for name, arm in arms.items() if (tally := Series(arm).tally(longest)).values}

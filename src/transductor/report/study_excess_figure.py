@@ -18,7 +18,7 @@ from transductor.report.study_maps import fill_band
 from transductor.report.study_records import ArmRuns, Series, StudyRecords, Tally, at
 from transductor.report.style import MARKERS, colour, label
 
-_LEAST: Final = 5e-4
+_LEAST: Final = 2e-4
 _LARGEST: Final = 10.0
 _COLUMNS: Final = 2
 
@@ -79,7 +79,7 @@ def _frame(axis: Axes, lengths: list[int], trained: int) -> None:
     axis.annotate(
         "Bayes: 0",
         xy=(0.5, 0.0),
-        xytext=(0.5, 0.075),
+        xytext=(0.5, 0.05),
         xycoords="axes fraction",
         ha="center",
         fontsize=12,

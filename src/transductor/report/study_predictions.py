@@ -10,7 +10,7 @@ from transductor.report.study_excess import (
     FAR,
     GOAL,
     GOAL_HEADING,
-    best_peer,
+    best_of_others,
     by_process,
     excess_words,
     process_label,
@@ -145,7 +145,7 @@ def excess_outcomes(study: StudyRecords, wide: StudyRecords) -> list[str]:
         return [late / early for early, late in zip(near, far, strict=True)]
 
     filters = [within_goal(arms[process]["filter"]) for process in TRACKED]
-    best = [best_peer(arms[process]) for process in TRACKED]
+    best = [best_of_others(arms[process]) for process in TRACKED]
     lstm, near_bayes = means("lstm", FAR[1]), [within_goal(arms[process]["lstm"]) for process in TRACKED]
     reaching = sum(sum(tally.values.values()) for tally in near_bayes)
     seeds = ", ".join(f"{process_label(one)} {reached(arms[one]['filter'])}" for one in TRACKED)
