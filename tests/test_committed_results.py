@@ -19,15 +19,18 @@ from transductor.studies.reproduction import pending
 RESULTS = records_folder()
 # The models that they are about are in results/hardened.
 PROOFS = sorted(RESULTS.glob("certificates/*/*/seed*.json.gz"))
-# Studies of which no arm has been run; the tables and docs/results.md say the same.
-NOT_RUN = ("tracking_wide",)
+# The arms of tracking_wide that have been run: it is made for a GPU, and docs/results.md names those that have not.
+RUN = {"8_slow_revealed": ["filter"]}
 
 
 def test_every_run_of_every_study_is_there():
-    studies = [study for study in STUDIES.values() if study.name not in NOT_RUN]
-    left, done = pending(studies, RESULTS, together=False)
-    assert [job.name for job in left] == []
-    assert done == sum(len(study.arms) * len(study.seeds) for study in studies)
+    left, done = pending(list(STUDIES.values()), RESULTS, together=False)
+    wide = {f"{tracker}_on_{process}" for process, trackers in RUN.items() for tracker in trackers}
+    assert {(job.study.name, job.arm.name) for job in left} == {
+        ("tracking_wide", arm.name) for arm in STUDIES["tracking_wide"].arms if arm.name not in wide
+    }
+    runs = sum(len(study.arms) * len(study.seeds) for study in STUDIES.values())
+    assert done == runs - sum(len(job.seeds) for job in left)
 
 
 @pytest.mark.usefixtures("coarse")
@@ -36,7 +39,7 @@ def test_the_tables_are_those_of_the_records(tmp_path):
     written = {path.relative_to(tmp_path) for path in study_report(RESULTS, tmp_path)}
     committed = {path.relative_to(RESULTS) for kind in ("md", "png") for path in RESULTS.rglob(f"*.{kind}")}
     assert written == committed
-    assert {path.stem for path in committed if path.suffix == ".md"} == set(STUDIES) - set(NOT_RUN)
+    assert {path.stem for path in committed if path.suffix == ".md"} == set(STUDIES)
     for path in committed:
         if path.suffix == ".md":
             assert (tmp_path / path).read_bytes() == (RESULTS / path).read_bytes(), path
