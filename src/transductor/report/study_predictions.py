@@ -195,7 +195,7 @@ def _wide(arms: Mapping[str, Mapping[str, ArmRuns]]) -> list[str]:
     parts = []
     if "filter" in arms.get("16_slow", {}):
         tally = _excess(arms["16_slow"]["filter"], FAR[0])
-        what = f"filter of 16 states at 640 {excess_words(tally.least)}–{excess_words(tally.largest)}"
+        what = f"Filter of 16 states at 640 {excess_words(tally.least)}–{excess_words(tally.largest)}"
         parts.append(_part(what, tally.least > GOAL and tally.largest < 0.03, "above 1 %, below 3 %"))
     else:
         parts.append("16 states: not run")
