@@ -59,13 +59,14 @@ _REDUCED: Final[dict[str, Callable[[list[float]], float]]] = {
 
 # Numbers that are no measurements: what a word is defined by, what the paper says, what an option is set to.
 CONSTANTS: Final[dict[str, tuple[str, ...]]] = {
-    "CHANGELOG.md": ("at most 32 MiB", "at most 256 MiB"),  # bounds that readers keep
+    "CHANGELOG.md": ("at most 32 MiB", "at most 256 MiB", "to 64 times the trained length"),  # bounds; a setting
     "docs/attention.md": ("at most 2T + 8 times",),
     "docs/automata.md": ("3 × 3 matrices", "comes back\nto 1e-8"),
     "docs/beyond.md": ("a batch is 98 % right",),
     "docs/certify.md": ("the 1e-4 head", "leaks of 2e-3 and 1e-3"),
     "docs/export.md": ("(float32 2e-4, float64 1e-11)", "more than 2 GiB"),  # tolerances, a limit of the format
     "docs/files.md": ("800 MiB", "more than 32 KiB"),  # bounds that readers keep
+    "docs/filter.md": ("16 and 64 times as many",),
     "docs/fit.md": ("at 1×, to 2×, to 4×", "a 95 % interval", "at most 5 % of their standard deviation"),
     "docs/heads.md": ("keeps 1 % of the norm",),  # a threshold
     "docs/huggingface.md": ("206 MB",),  # V·d² numbers of float32
@@ -86,6 +87,9 @@ CONSTANTS: Final[dict[str, tuple[str, ...]]] = {
         "the paper's 5.9e-9",
         "the paper: 8.4e-2",
         "a rate of 2e-3",
+        "within 5 %, where their sizes allow",
+        "64 times the trained length",
+        "16 and 64 times as much",
         "64 of 1 000 digits, 6 of 10 000, 4 of 100 000 tokens",
     ),
     "docs/sidecar.md": ("its 95 % confidence", "at most 3 % of training throughput and 2 % of decode latency"),  # goals

@@ -1,8 +1,8 @@
-"""Make the generated parts of README.md and of docs/paper.md, results.md and demo.md: ``python docs/make_results.py``.
+"""Make the generated parts of README.md and of docs/paper.md, results.md, filter.md and demo.md.
 
-Every number comes from a committed record: the runs in ``results``, ``results/theory.json``, and in
-``benchmarks/results`` the demo, the scans and the comparison of orthogonal families.  A sentence that the records no
-longer support is refused, and a test makes all pages again and compares.
+``python docs/make_results.py`` does it.  Every number comes from a committed record: the runs in ``results``,
+``results/theory.json``, and in ``benchmarks/results`` the demo, the scans and the comparison of orthogonal families.  A
+sentence that the records no longer support is refused, and a test makes all pages again and compares.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from make_theory import RECORD, ROOT, filled, number, table, written
 
 from transductor.report.study_cells import Words, cell, scientific
 from transductor.report.study_claims import CLAIMS, NOT_SPECIFIED, PUBLISHED
-from transductor.report.study_predictions import injection_outcomes, injection_rows
+from transductor.report.study_excess import FAR, best_of_others, by_process, excess_words, process_label
+from transductor.report.study_predictions import excess_outcomes, excess_rows, injection_outcomes, injection_rows
 from transductor.report.study_records import Pick, Series, StudyRecords, Tally, at, read_studies, worst_kind
 from transductor.report.style import label, percent
 from transductor.results import read_record
+from transductor.study_names import TRACKERS
 
 README, DOCS = ROOT / "README.md", ROOT / "docs"
-PAPER, RESULTS, DEMO = DOCS / "paper.md", DOCS / "results.md", DOCS / "demo.md"
+PAPER, RESULTS, DEMO, FILTER = (DOCS / f"{name}.md" for name in ("paper", "results", "demo", "filter"))
 BENCHMARKS = ROOT / "benchmarks" / "results"
 SEEDS = 5
 # The lengths at which the tasks of state tracking are shown: the usual protocol's, and far ones.
@@ -324,6 +326,40 @@ def injected(records: Records) -> str:
     return f"{told}\n\n{table(*injection_rows(study))}"
 
 
+def beliefs(records: Records) -> str:
+    """Beliefs beside Bayes: what became of the predictions, both tables, and what was not run."""
+    study, wide = records.studies["tracking"], records.studies["tracking_wide"]
+    told = "\n".join(f"{place}. {line}" for place, line in enumerate(excess_outcomes(study, wide), 1))
+    missing: dict[str, list[str]] = {}
+    for arm in (*study.missing, *wide.missing):
+        tracker, _, process = arm.partition("_on_")
+        missing.setdefault(process_label(process), []).append(label(tracker))
+    left = "; ".join(
+        f"{process}: {', '.join(trackers) if len(trackers) < len(TRACKERS) else 'all'}"
+        for process, trackers in missing.items()
+    )
+    return "\n\n".join((told, table(*excess_rows(study)), table(*excess_rows(wide)), f"Not run: {left or 'nothing'}."))
+
+
+def filters(records: Records) -> str:
+    """The filter beside the best of the others, for each automaton of which both were run."""
+    rows = []
+    for study in ("tracking", "tracking_wide"):
+        for process, arms in by_process(records.studies[study]).items():
+            others = [name for name in arms if name != "filter"]
+            if "filter" not in arms or not others:
+                continue
+            best = best_of_others(arms)
+            cells = [
+                records.cell(study, f"{name}_on_{process}", at(length, "excess"), words=excess_words)
+                for name in ("filter", best)
+                for length in FAR
+            ]
+            rows.append([process_label(process), *cells[:2], f"{label(best)}, of {len(others)}", *cells[2:]])
+    far = [number(length) for length in FAR]
+    return table(("automaton", *(f"filter, {one}" for one in far), "best of the others", *far), rows)
+
+
 # The rows of the README's table: what was trained and judged, the study, the arms of ours, and the paper's words.
 FRONT = (
     ("mod 5: trained at 50, judged at 500", "regular_gap", "transductor_ours", 500, "positions", "100%"),
@@ -417,7 +453,14 @@ def pages() -> dict[Path, str]:
     page = filled(page, "open questions", not_specified(), maker)
     page = filled(page, "state tracking", tracking(records), maker)
     page = filled(page, "deep injection", injected(records), maker)
-    return {README: readme, PAPER: paper, RESULTS: page, DEMO: filled(DEMO.read_text(), "demo", demonstration(), maker)}
+    page = filled(page, "beliefs", beliefs(records), maker)
+    return {
+        README: readme,
+        PAPER: paper,
+        RESULTS: page,
+        FILTER: filled(FILTER.read_text(), "filters", filters(records), maker),
+        DEMO: filled(DEMO.read_text(), "demo", demonstration(), maker),
+    }
 
 
 def main() -> None:

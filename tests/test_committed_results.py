@@ -19,12 +19,18 @@ from transductor.studies.reproduction import pending
 RESULTS = records_folder()
 # The models that they are about are in results/hardened.
 PROOFS = sorted(RESULTS.glob("certificates/*/*/seed*.json.gz"))
+# The arms of tracking_wide that have been run: it is made for a GPU, and docs/results.md names those that have not.
+RUN = {"16_slow": ["filter", "lstm"], "8_slow_revealed": ["filter", "lstm"], "8_slow_vague": ["filter", "lstm"]}
 
 
 def test_every_run_of_every_study_is_there():
     left, done = pending(list(STUDIES.values()), RESULTS, together=False)
-    assert [job.name for job in left] == []
-    assert done == sum(len(study.arms) * len(study.seeds) for study in STUDIES.values())
+    wide = {f"{tracker}_on_{process}" for process, trackers in RUN.items() for tracker in trackers}
+    assert {(job.study.name, job.arm.name) for job in left} == {
+        ("tracking_wide", arm.name) for arm in STUDIES["tracking_wide"].arms if arm.name not in wide
+    }
+    runs = sum(len(study.arms) * len(study.seeds) for study in STUDIES.values())
+    assert done == runs - sum(len(job.seeds) for job in left)
 
 
 @pytest.mark.usefixtures("coarse")

@@ -24,6 +24,10 @@ FAMILIES: Final = (
     "stochastic",
 )
 FROZEN_WIDTHS: Final = (2, 8, 32, 128, 512)
+TRACKERS: Final = ("filter", "orthogonal", "dense", "columns", "lstm", "transformer")
+# Automata that are tracked: how many states, the chain, and what is shown of the state.
+TRACKED: Final = ("5_slow", "8_slow", "5_fast", "8_fast")
+TRACKED_WIDE: Final = ("16_slow", "32_slow", "16_fast", "32_fast", "8_slow_revealed", "8_slow_vague")
 _COUNTING: Final = ("transductor_paper", "transductor_ours", *(f"transformer_{name}" for name in POSITIONS))
 
 ARMS: Final[dict[str, tuple[str, ...]]] = {
@@ -66,4 +70,6 @@ ARMS: Final[dict[str, tuple[str, ...]]] = {
         *(f"positions_{name}" for name in ("none", "learned", "rotary", "sinusoidal")),
     ),
     "deep_injection": tuple(f"injection_{name}_on_{task}" for task in INJECTED_TASKS for name in INJECTIONS),
+    "tracking": tuple(f"{tracker}_on_{process}" for process in TRACKED for tracker in TRACKERS),
+    "tracking_wide": tuple(f"{tracker}_on_{process}" for process in TRACKED_WIDE for tracker in TRACKERS),
 }

@@ -8,6 +8,7 @@ import random
 from transductor.configuration import to_plain
 from transductor.results import Record, write_atomically
 from transductor.studies import STUDIES
+from transductor.tasks import HiddenProcess
 
 ENVIRONMENT = {"python": "3", "platform": "here", "processor": "a processor", "device": "cpu", "versions": {}}
 REASON = "the head is near no finite machine: it has more than 2000 states | 3 walks"
@@ -34,6 +35,7 @@ def share(draw):
 def class_entry(draw, name, task, probe):
     labels = probe.length * probe.sequences
     positions = share(draw)
+    beside_bayes = {"excess": 10 ** draw.uniform(-4, 3), "least_loss": draw.random()}
     return {
         "input": name,
         "task": task.name,
@@ -47,6 +49,7 @@ def class_entry(draw, name, task, probe):
         "mistakes": round((1 - positions) * labels),
         "first_mistake": None if positions == 1 else 1,
         "curve": [[end, draw.random()] for end in (1, 2, probe.length)],
+        **(beside_bayes if isinstance(task, HiddenProcess) else {}),
     }
 
 
@@ -61,6 +64,11 @@ def number_entry(draw, name, task, probe):
         "relative_error": 10 ** draw.uniform(-4, 0),
         "curve": [[end, 10 ** draw.uniform(-30, 0)] for end in range(1, probe.length + 1)],
     }
+
+
+def search(draw, arm):
+    tried = [{"rate": rate, "excess": [draw.random(), 1e308 * draw.randint(0, 1)]} for rate in arm.rates]
+    return {"seeds": [100, 101], "tried": tried, "chosen": draw.choice(arm.rates)}
 
 
 def made_record(study, arm, seed, *, failure=None, refused=None):
@@ -85,6 +93,7 @@ def made_record(study, arm, seed, *, failure=None, refused=None):
             "failure": failure,
             "curve": [[1, 0.5, None]],
         },
+        **({"search": search(draw, arm)} if arm.rates else {}),
         "learned": None if failure else entries(),
         "hardened": None,
     }

@@ -99,6 +99,8 @@ def _remarks(study: StudyRecords) -> list[str]:
         remarks.insert(0, f"**{QUICK}**")
     if len(chances) == 1:
         remarks[-1] += f" Chance is {chances[0]:.3g}."
+    if study.name in ("tracking", "tracking_wide"):
+        remarks.append("The paper has no such study.")
     if study.name in ("state_tracking", "ablations", "deep_injection"):
         remarks.append("The paper has no such study: every column is ours, and a heading says where it is hardened.")
     if machines:

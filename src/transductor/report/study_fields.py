@@ -68,7 +68,23 @@ class EntryFields(TypedDict):
     mse: NotRequired[float]
     mse_every_position: NotRequired[float]
     relative_error: NotRequired[float | None]
+    excess: NotRequired[float]
+    least_loss: NotRequired[float]
     curve: NotRequired[list[tuple[int, float]]]
+
+
+class TriedFields(TypedDict):
+    """How far from Bayes a learning rate led, for each seed that it was tried on."""
+
+    rate: float
+    excess: list[float]
+
+
+class SearchFields(TypedDict):
+    """How the learning rate was sought."""
+
+    tried: list[dict[str, Any]]
+    chosen: float
 
 
 class MeasuredFields(TypedDict):
@@ -77,6 +93,7 @@ class MeasuredFields(TypedDict):
     parameters: int
     chance: float
     training: dict[str, Any]
+    search: NotRequired[dict[str, Any]]
     learned: list[dict[str, Any]] | None
     hardened: NotRequired[list[dict[str, Any]] | None]
     hardening: NotRequired[dict[str, Any] | None]
@@ -105,6 +122,10 @@ def check_study_record(record: Record, study: str, arm: str, seed: int) -> None:
         _check("hardening", hardening, HardeningFields)
         if hardening["refused"] is None and "states" not in hardening:
             raise ValueError("hardening.states is missing")
+    if (search := measured.get("search")) is not None:
+        _check("search", search, SearchFields)
+        for number, tried in enumerate(search["tried"]):
+            _check(f"search.tried[{number}]", tried, TriedFields)
     for form in ("learned", "hardened"):
         for number, entry in enumerate(measured.get(form) or ()):
             _check_entry(f"{form}[{number}]", entry)
@@ -119,7 +140,8 @@ def _check_entry(name: str, entry: Mapping[str, Any]) -> None:
         raise ValueError(f"{name} must be of at least one sequence of at least one token")
     if any(not 0 <= entry[key] <= 1 for key in ("positions", "beyond", "last", "exact") if key in entry):
         raise ValueError(f"{name}: shares must lie in [0, 1]")
-    errors = [entry[key] for key in ("mse", "mse_every_position", "relative_error") if entry.get(key) is not None]
+    keys = ("mse", "mse_every_position", "relative_error", "excess", "least_loss")
+    errors = [entry[key] for key in keys if entry.get(key) is not None]
     counts = [entry[key] for key in ("labels", "mistakes") if key in entry]
     if any(value < 0 for value in (*errors, *counts, *(end for end, _ in entry.get("curve", ())))):
         raise ValueError(f"{name}: errors and counts must not be negative")

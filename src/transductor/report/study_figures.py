@@ -17,6 +17,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFor
 
 from transductor.report.study_cells import by_digit_order, counted, inputs_of, lengths_of, model
 from transductor.report.study_claims import CLAIMS
+from transductor.report.study_excess_figure import excess_figure
 from transductor.report.study_maps import ablations_figure, fill_band, injections_figure, state_tracking_figure
 from transductor.report.study_records import Pick, Series, StudyRecords, Tally, at, worst_kind
 from transductor.report.style import MARKERS, READABLE, colour, label
@@ -32,6 +33,8 @@ def study_figure(study: StudyRecords) -> Figure:
         "state_tracking": state_tracking_figure,
         "ablations": ablations_figure,
         "deep_injection": injections_figure,
+        "tracking": excess_figure,
+        "tracking_wide": excess_figure,
     }.get(study.name, _values if study.of_numbers else _by_input)
     with matplotlib.rc_context(READABLE):
         if not any(True for series in study.series() for _ in series.answers()):

@@ -51,6 +51,10 @@ COLOURS = {
     "transformer_paper": "#9c2f6b",
     "lstm": "#8c6d46",
     "lstm_paper": "#8c6d46",
+    "filter": "#1f5fbf",
+    "orthogonal": "#35b0ab",
+    "dense": "#ee9b3a",
+    "columns": "#7b52ab",
 }
 MARKERS = {
     "transductor_paper": "s",
@@ -63,6 +67,10 @@ MARKERS = {
     "transformer_paper": "<",
     "lstm": "P",
     "lstm_paper": "P",
+    "transformer": "^",
+    "orthogonal": "s",
+    "dense": "X",
+    "columns": "D",
 }
 # A model without a colour in COLOURS takes one of these.
 SPARE = ("#4b4b9c", "#9c4b4b", "#4b9c7a", "#6b6b6b")

@@ -12,6 +12,7 @@ from transductor.studies.reproduction import reproduce
 from transductor.studies.running import run_arm
 from transductor.studies.state_tracking import state_tracking
 from transductor.studies.study import Arm, Probe, Study
+from transductor.studies.tracking import tracking, tracking_wide
 
 __all__ = [
     "STUDIES",
@@ -30,6 +31,8 @@ __all__ = [
     "run_arm",
     "run_demo",
     "state_tracking",
+    "tracking",
+    "tracking_wide",
 ]
 
 STUDIES: Final[dict[str, Study]] = {
@@ -42,5 +45,7 @@ STUDIES: Final[dict[str, Study]] = {
         state_tracking,
         ablations,
         deep_injection,
+        tracking,
+        tracking_wide,
     )
 }

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from transductor.model import SequenceModel
 from transductor.studies.study import EVERY_KIND, Arm, Probe
-from transductor.tasks import IGNORED, Task
+from transductor.tasks import IGNORED, HiddenProcess, Task
 
 _TOKENS_AT_ONCE: Final = 1 << 19
 _BINS: Final = 32
@@ -31,13 +31,14 @@ def judge(
     Where labels are classes: the fractions of right labels over all positions, beyond the trained length and at the
     last label, and of sequences without any mistake; the number of mistakes and the position of the first.  Where they
     are numbers: squared errors in units of the task over all positions and at the last, and the relative error there.
-    Both also by position, in bins that widen; where there is no mistake one bin holds all.
+    Both also by position, in bins that widen; where there is no mistake one bin holds all.  Where the task is about
+    hidden states, also by what share predictions lose more than Bayes (``excess``), and what he loses a position.
     """
     task = probe.task or task
     entries = []
     model.eval()
     for name, batches in _inputs(task, probe, seed):
-        tally = _Numbers() if task.output_kind == "real" else _Classes(trained_length)
+        tally = _tally(task, trained_length)
         for tokens in batches:
             tally.add(task, tokens, _outputs(model, tokens))
         entries.append({"input": name, "task": task.name, "length": probe.length, **tally.entry()})
@@ -117,6 +118,24 @@ class _Classes:
         return int(self.right[places].sum()) / max(1, int(self.labelled[places].sum()))
 
 
+class _Beliefs(_Classes):
+    """Right labels, and how much worse than Bayes the predictions are."""
+
+    def __init__(self, trained_length: int) -> None:
+        super().__init__(trained_length)
+        self.more = self.least = 0.0
+
+    def add(self, task: Task, tokens: Tensor, outputs: Tensor) -> None:
+        super().add(task, tokens, outputs)
+        assert isinstance(task, HiddenProcess)
+        more, least = task.divergence(outputs.cpu(), tokens)
+        self.more, self.least = self.more + more, self.least + least
+
+    def entry(self) -> dict[str, Any]:
+        excess = max(0.0, _finite(self.more / self.least))  # rounding may fall below Bayes
+        return {**super().entry(), "excess": excess, "least_loss": self.least / int(self.labelled.sum())}
+
+
 class _Numbers:
     """Squared errors, summed position by position."""
 
@@ -144,7 +163,13 @@ class _Numbers:
         }
 
 
-def _finite(value: Tensor) -> float:
+def _tally(task: Task, trained_length: int) -> _Classes | _Numbers:
+    if task.output_kind == "real":
+        return _Numbers()
+    return _Beliefs(trained_length) if isinstance(task, HiddenProcess) else _Classes(trained_length)
+
+
+def _finite(value: Tensor | float) -> float:
     """Return a finite number, as records need: 1e308 for what overflowed."""
     number = float(value)
     return 1e308 if math.isnan(number) else min(number, 1e308)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -12,10 +11,8 @@ from pathlib import Path
 import torch
 
 from transductor.checks import check_positive, one_of
-from transductor.model import LSTMConfig
 from transductor.one_writer import only_writer
-from transductor.results import read_record
-from transductor.studies.running import DamagedRecordWarning, record_path, run_arm, run_settings
+from transductor.studies.running import is_done, run_arm, stacks
 from transductor.studies.spreading import BACKENDS, spread
 from transductor.studies.study import Arm, Study
 
@@ -45,24 +42,14 @@ def pending(studies: Sequence[Study], folder: str | Path, *, together: bool) -> 
     done = 0
     for study in studies:
         for arm in study.arms:
-            missing = tuple(seed for seed in study.seeds if not _is_done(study, arm, seed, folder))
+            missing = tuple(seed for seed in study.seeds if not is_done(study, arm, seed, folder))
             done += len(study.seeds) - len(missing)
-            if together and missing and not isinstance(arm.model, LSTMConfig):  # cuDNN's LSTM cannot be vmapped
+            # The seeds of an arm that seeks its rate share what it finds.
+            if missing and (arm.rates or (together and stacks(arm))):
                 jobs.append(Job(study, arm, missing))
             else:
                 jobs += [Job(study, arm, (seed,)) for seed in missing]
     return sorted(jobs, key=lambda job: -_cost(job.arm)), done
-
-
-def _is_done(study: Study, arm: Arm, seed: int, folder: Path) -> bool:
-    path = record_path(folder, study.name, arm.name, seed)
-    if not path.exists():
-        return False
-    try:
-        return read_record(path).settings == run_settings(study, arm, seed)
-    except ValueError as error:
-        warnings.warn(f"{error}; the run is done again", DamagedRecordWarning, stacklevel=3)
-        return False
 
 
 def _cost(arm: Arm) -> float:

@@ -16,10 +16,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import torch
 
 from transductor.configuration import to_plain
-from transductor.model import CheckpointError, SequenceModel, build, load, save
+from transductor.model import CheckpointError, LSTMConfig, SequenceModel, build, load, save
 from transductor.results import Record, environment, read_record
 from transductor.studies.hardened_column import hardened_column, write_portrait, writing
 from transductor.studies.judging import judge_arm
+from transductor.studies.rate_search import FAILED, rate_search
 from transductor.studies.study import Arm, Study
 from transductor.training import (
     Trainer,
@@ -91,12 +92,49 @@ def run_arm(
 
     A single seed keeps its state beside the records and, when it was interrupted, continues from it bit for bit.
     Several seeds are trained as one job.  A model that exists already with the same settings is only judged.  A run
-    that diverges leaves a record that says so.
+    that diverges leaves a record that says so.  Where the arm has rates, the one that is used is sought first.
     """
-    runs = [_Run(study, arm, seed, Path(folder), device) for seed in seeds]
+    search = _searched(study, arm, Path(folder), device) if arm.rates else None
+    trained = arm if search is None else arm.at_rate(search["chosen"])
+    runs = [_Run(study, arm, seed, Path(folder), device, trained, search) for seed in seeds]
     kept = {run.seed: outcome for run in runs if (outcome := _kept(run)) is not None}
-    outcomes = kept | _trained(arm, [run for run in runs if run.seed not in kept], on_step)
+    outcomes = kept | _trained(trained, [run for run in runs if run.seed not in kept], on_step)
     return [_judged(run, *outcomes[run.seed]) for run in runs]
+
+
+def is_done(study: Study, arm: Arm, seed: int, folder: Path) -> bool:
+    """Say whether a run has a record with the same settings; a damaged one is named, and is none."""
+    path = record_path(folder, study.name, arm.name, seed)
+    if not path.exists():
+        return False
+    try:
+        return read_record(path).settings == run_settings(study, arm, seed)
+    except ValueError as error:
+        warnings.warn(f"{error}; the run is done again", DamagedRecordWarning, stacklevel=3)
+        return False
+
+
+def stacks(arm: Arm) -> bool:
+    """Say whether several seeds of an arm can be trained as one job."""
+    return not isinstance(arm.model, LSTMConfig)  # cuDNN's LSTM cannot be vmapped
+
+
+def _searched(study: Study, arm: Arm, folder: Path, device: str) -> dict[str, Any]:
+    """Try every rate of an arm on other seeds; return the excess of each on new inputs of the trained length.
+
+    What is tried is a study of its own below ``FOLDER/searches``, so that an interrupted search goes on.
+    """
+    search, place = rate_search(study, arm), folder / "searches"
+    tried: list[tuple[float, list[float]]] = []
+    for rate, candidate in zip(arm.rates, search.arms, strict=True):
+        todo = [seed for seed in search.seeds if not is_done(search, candidate, seed, place)]
+        run_arm(search, candidate, todo, place, device=device)
+        records = [read_record(record_path(place, search.name, candidate.name, seed)) for seed in search.seeds]
+        judged = [record.measurements["learned"] for record in records]
+        tried.append((rate, [entries[0]["excess"] if entries else FAILED for entries in judged]))
+    chosen, _ = min(tried, key=lambda one: sum(one[1]))
+    shown = [{"rate": rate, "excess": excess} for rate, excess in tried]
+    return {"seeds": list(search.seeds), "tried": shown, "chosen": chosen}
 
 
 class _Run(NamedTuple):
@@ -107,6 +145,8 @@ class _Run(NamedTuple):
     seed: int
     folder: Path
     device: str
+    trained: Arm  # the arm at the learning rate that was chosen
+    search: dict[str, Any] | None
 
     def path(self, place: Callable[[Path, str, str, int], Path]) -> Path:
         """Return where one of this run's files lies, such as ``path(record_path)``."""
@@ -118,7 +158,7 @@ _Outcome: TypeAlias = tuple[SequenceModel[Any], dict[str, Any]]
 
 
 def _trained(arm: Arm, runs: Sequence[_Run], on_step: OnStep | None) -> dict[int, _Outcome]:
-    if len(runs) > 1:
+    if len(runs) > 1 and stacks(arm):
         seeds, device = [run.seed for run in runs], runs[0].device
         models = [seeded_model(arm, seed, device) for seed in seeds]
         progress = None if on_step is None else lambda step: on_step(step, arm.training.steps)
@@ -158,7 +198,7 @@ def _trained_alone(run: _Run, on_step: OnStep | None) -> _Outcome:
     state = _state_folder(run)
     trainer = _trainer(run, state)
     began, before = time.perf_counter(), trainer.step
-    progress = None if on_step is None else lambda point: on_step(point.step, run.arm.training.steps)
+    progress = None if on_step is None else lambda point: on_step(point.step, run.trained.training.steps)
     failure = None
     try:
         trainer.run(progress, folder=state, checkpoint_every=_CHECKPOINT_EVERY)
@@ -190,7 +230,7 @@ def _finished(
     measured: dict[str, Any] = {"training": {**how, "failure": failure, "curve": _thinned(points)}}
     if failure is None:
         try:
-            measured |= _fitted(run.arm, run.seed, model)
+            measured |= _fitted(run.trained, run.seed, model)
         except TrainingError as error:
             measured["training"]["failure"] = str(error)
             return model, measured
@@ -202,7 +242,7 @@ def _finished(
             except CheckpointError:  # what lies there is damaged; it is to be replaced anyway
                 shutil.rmtree(path)
                 save(model, path)
-            Record("training", training_settings(run.arm, run.seed), measured).write(_history_path(path))
+            Record("training", training_settings(run.trained, run.seed), measured).write(_history_path(path))
     return model, measured
 
 
@@ -244,7 +284,7 @@ def _kept(run: _Run) -> _Outcome | None:
         return None
     try:
         history = read_record(_history_path(path))
-        if history.settings != training_settings(run.arm, run.seed):
+        if history.settings != training_settings(run.trained, run.seed):
             return None
         training: Any = history.measurements.get("training")
         check_kind(f"{_history_path(path)}: training", training, dict[str, Any])
@@ -272,18 +312,19 @@ def _trainer(run: _Run, state: Path) -> Trainer:
         except CheckpointError as error:
             warnings.warn(f"{error}; the run starts again", DamagedRecordWarning, stacklevel=4)
             shutil.rmtree(state, ignore_errors=True)
-    settings = replace(run.arm.training, seed=run.seed)
+    settings = replace(run.trained.training, seed=run.seed)
     return Trainer(seeded_model(run.arm, run.seed, run.device), run.arm.task, settings)
 
 
 def _judged(run: _Run, model: SequenceModel[Any], measured: dict[str, Any]) -> Path:
     """Judge a trained model, harden it where the arm asks for it, and write its record."""
-    study, arm, seed, folder, device = run
+    study, arm, seed, folder, device = run[:5]
     began = time.perf_counter()
     measurements: dict[str, Any] = {
         "parameters": model.parameter_count(),
         "chance": arm.task.chance,
         **measured,
+        **({} if run.search is None else {"search": run.search}),
         "learned": None,
         "hardened": None,
     }

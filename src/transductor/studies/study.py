@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from transductor.checks import check_positive, one_of
 from transductor.configuration import LATER, configuration
-from transductor.tasks import Task
+from transductor.tasks import HiddenProcess, Task
 from transductor.training import TrainingSettings
 
 COLUMNS: Final = ("paper", "ours", "baseline")
@@ -66,6 +66,8 @@ class Arm:
         fit: A least-squares fit after training, where labels are numbers.
         harden: Whether the exact machine that the model approximates is judged too.
         quick: Whether this is only a check that everything runs, which tables and figures must say.
+        rates: If given, peak learning rates that are tried on seeds that are not judged; the one that is nearest to
+            Bayes on new inputs of the trained length takes the place of ``training.learning_rate``.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Arm:
     fit: LeastSquaresFit | None = None
     harden: bool = False
     quick: bool = field(default=False, metadata=LATER)
+    rates: tuple[float, ...] = field(default=(), metadata=LATER)
 
     def __post_init__(self) -> None:
         one_of("column", self.column, COLUMNS)
@@ -86,6 +89,14 @@ class Arm:
             raise ValueError("probes must not be empty")
         if self.fit is not None and self.task.output_kind != "real":
             raise ValueError(f"fit must be None where labels are classes, as in {self.task.name}")
+        if self.rates and not isinstance(self.task, HiddenProcess):
+            raise ValueError(f"rates must be empty where Bayes' answer is not known, as in {self.task.name}")
+        if not all(0 < rate < math.inf for rate in self.rates) or len(set(self.rates)) != len(self.rates):
+            raise ValueError(f"rates must be distinct positive numbers; got {self.rates}")
+
+    def at_rate(self, rate: float) -> Arm:
+        """Return the arm with this peak learning rate, and nothing to seek."""
+        return replace(self, training=replace(self.training, learning_rate=rate), rates=())
 
     def shortened(self) -> Arm:
         """Return a quick check that everything runs: a twentieth of the steps, inputs of at most 200 tokens.

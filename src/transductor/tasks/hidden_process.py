@@ -55,10 +55,16 @@ class HiddenProcess(Task):
     @final
     def excess(self, logits: Tensor, tokens: Tensor) -> float:
         """Return by what share of Bayes' own loss predictions ``(B, T, K)`` are worse: KL to Bayes over his entropy."""
+        more, least = self.divergence(logits, tokens)
+        return more / least
+
+    @final
+    def divergence(self, logits: Tensor, tokens: Tensor) -> tuple[float, float]:
+        """Return two sums over all positions: by how much predictions lose more than Bayes, and what he loses."""
         right = self.posterior(tokens)
         best = right.clamp_min(1e-300).log()
         said = torch.log_softmax(logits.double(), -1)
-        return float((right * (best - said)).sum() / -(right * best).sum())
+        return float((right * (best - said)).sum()), -float((right * best).sum())
 
     @final
     def _sample(self, batch_size: int, length: int, generator: torch.Generator, bias: float | None) -> Tensor:

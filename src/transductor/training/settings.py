@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from transductor.checks import check_positive, one_of
-from transductor.configuration import configuration
+from transductor.configuration import LATER, configuration
 
 OPTIMISERS: Final = ("adamw", "adam")
 SCHEDULES: Final = ("cosine", "linear", "constant")
@@ -94,6 +94,7 @@ class TrainingSettings:
         annealing: How the temperature of stochastic families changes, if it does.
         double: Whether to train in float64.
         explosion: Training stops when the loss exceeds this many times the larger of 1 and its first value.
+        betas: How long the optimiser remembers gradients and their squares.
     """
 
     steps: int = 1500
@@ -115,6 +116,7 @@ class TrainingSettings:
     annealing: Annealing | None = None
     double: bool = False
     explosion: float = 1e4
+    betas: tuple[float, float] = field(default=(0.9, 0.999), metadata=LATER)
 
     def __post_init__(self) -> None:
         for name in ("steps", "length", "batch_size"):
@@ -125,6 +127,8 @@ class TrainingSettings:
         for name, value in rates.items():
             if not 0 < value < math.inf:
                 raise ValueError(f"{name} must be a positive number; got {value!r}")
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas must be two numbers in [0, 1); got {self.betas!r}")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must lie in [0, 1); got {self.label_smoothing!r}")
         if not isinstance(self.warmup, int) or not 0 <= self.warmup <= self.steps:

@@ -78,7 +78,7 @@ def build_optimiser(
 ) -> torch.optim.AdamW | torch.optim.Adam:
     """Build the optimiser of parameters given by name, tensor, and whether one model's part of it is a matrix."""
     kind = torch.optim.AdamW if settings.optimiser == "adamw" else torch.optim.Adam
-    optimiser = kind(_parameter_groups(named, settings), lr=settings.learning_rate, fused=True)
+    optimiser = kind(_parameter_groups(named, settings), lr=settings.learning_rate, betas=settings.betas, fused=True)
     for group in optimiser.param_groups:
         group["initial_lr"] = float(group["lr"])
     return optimiser
