@@ -312,8 +312,9 @@ def test_control_c_on_a_terminal(tmp_path, jobs):
     assert f"interrupted; what was done is in {tmp_path}" in errors
     assert "Traceback" not in said + errors
     assert not list(tmp_path.glob("endless/**/*.json"))
-    state = next(tmp_path.glob(".state/endless/plain/seed*"))
-    assert running.Trainer.resumed(state).step % OFTEN == 0
+    states = [path.parent for path in tmp_path.glob(".state/**/training.json")]  # another seed may have written none
+    assert states
+    assert all(running.Trainer.resumed(state).step % OFTEN == 0 for state in states)
 
 
 # The report.
