@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from transductor.automata.finite_algebra import shortest_word
-from transductor.automata.regular_expression import regex
+from transductor.automata.regular_expression import regex, written_letters
 
 MOST_DEPTH: Final = 32
 MOST_CHARACTERS: Final = 1 << 18
@@ -75,7 +75,7 @@ def regex_of_json_schema(schema: Mapping[str, Any] | str, *, separators: tuple[s
 class _Writer:
     def __init__(self, separators: tuple[str, str]) -> None:
         self.separators = separators
-        self.comma, self.colon = map(re.escape, separators)
+        self.comma, self.colon = separators  # neither has a character that an expression escapes
 
     def value(self, schema: Any, where: str, depth: int) -> str:
         """Return the expression of one schema; ``where`` is its place in the words of an error."""
@@ -126,7 +126,8 @@ class _Writer:
         )
 
     def literal(self, value: Any) -> str:
-        return re.escape(json.dumps(value, ensure_ascii=False, separators=self.separators, allow_nan=False))
+        text = json.dumps(value, ensure_ascii=False, separators=self.separators, allow_nan=False)
+        return re.sub(r"[\\.^$*+?{}()\[\]|]", r"\\\g<0>", text)  # only what every dialect escapes
 
     def typed(self, name: str, schema: Mapping[str, Any], where: str, depth: int) -> str:
         if name == "object":
@@ -215,7 +216,7 @@ def _unescaped(pattern: str, where: str) -> str:
         raise SchemaNotSupported(f"{where} has an anchor beside '|' in its pattern {pattern!r}: put the rest in (?:…)")
     body = "".join(map(_narrowed, inner))
     try:
-        letters = "".join(sorted({*regex(body).alphabet, *_NEEDS_ESCAPE}))
+        letters = "".join(sorted({*written_letters(body), *_NEEDS_ESCAPE}))
         machine = regex(body, letters) & regex(rf"(?s:.)*[{re.escape(''.join(_NEEDS_ESCAPE))}](?s:.)*", letters)
     except ValueError as error:
         raise SchemaNotSupported(f"{where} has the pattern {pattern!r}: {error}") from error

@@ -70,24 +70,27 @@ def _regex_of_all_characters(pattern: str, flags: int) -> tuple[DFA, Integers]:
     written = set(written_letters(pattern, flags))
     if flags & re.IGNORECASE or re.search(r"\(\?[a-zA-Z]*i", pattern):
         written |= {character for character, others in _cased_characters() if not written.isdisjoint(others)}
-    kinds = _kinds_of_characters()
-    unwritten = np.ones(_CODE_POINTS, dtype=bool)
-    unwritten[[ord(c) for c in written]] = False
+    kinds, members = _kinds_of_characters()
     alphabet = sorted(written)
-    letters = np.empty(_CODE_POINTS, dtype=np.int64)
-    letters[[ord(c) for c in alphabet]] = np.arange(len(alphabet))
-    for kind in np.unique(kinds):
-        of_kind = np.flatnonzero(unwritten & (kinds == kind))
-        if len(of_kind):
-            letters[of_kind] = len(alphabet)
-            alphabet.append(chr(of_kind[-1]))
+    letter_of_kind = np.zeros(len(members), dtype=np.int64)
+    for kind, characters in enumerate(members):
+        unwritten = next((c for c in map(chr, reversed(characters)) if c not in written), None)
+        if unwritten is not None:
+            letter_of_kind[kind] = len(alphabet)
+            alphabet.append(unwritten)
+    letters = letter_of_kind[kinds]
+    letters[[ord(c) for c in sorted(written)]] = np.arange(len(written))
     return regex(pattern, alphabet, flags), letters
 
 
 @cache
-def _kinds_of_characters() -> Integers:
-    """Return, for every code point, the combination of ``re``'s categories that it belongs to."""
-    return np.array([4 * c.isalnum() + 2 * c.isdecimal() + c.isspace() for c in map(chr, range(_CODE_POINTS))])
+def _kinds_of_characters() -> tuple[NDArray[np.uint8], list[list[int]]]:
+    """Return the combination of ``re``'s categories that every code point belongs to, and the members of each."""
+    belongs = [4 * c.isalnum() + 2 * c.isdecimal() + c.isspace() for c in map(chr, range(_CODE_POINTS))]
+    _, kinds = np.unique(belongs, return_inverse=True)
+    order = np.argsort(kinds, kind="stable")
+    ends = np.cumsum(np.bincount(kinds))[:-1]
+    return kinds.astype(np.uint8), [part.tolist() for part in np.split(order, ends)]
 
 
 @cache
