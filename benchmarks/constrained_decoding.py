@@ -26,6 +26,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -37,13 +38,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
+from mask_engines import AS_PROCESSOR, ENGINES, LIBRARIES, OURS, Engine, Ours
 from pattern_families import pattern_families
-from transductor.integrations.huggingface import PatternMask, TokenPattern, TokenVocabulary
+from transductor.integrations.huggingface import TokenPattern, TokenVocabulary
 from transductor.results import Record
 
 VOCABULARY = 50_257
-OURS, AS_PROCESSOR = "Transductor", "Transductor, PatternMask"
-LIBRARIES = {"outlines-core": "outlines_core", "xgrammar": "xgrammar", "llguidance": "llguidance"}
 
 
 @dataclass(frozen=True)
@@ -86,174 +86,13 @@ def trained_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=built, eos_token="<|endoftext|>")
 
 
-class Engine:
-    """One library: it builds patterns, and follows one text through a pattern."""
-
-    def __init__(self, tokenizer: Any, vocabulary: TokenVocabulary) -> None:
-        raise NotImplementedError
-
-    def build(self, pattern: str) -> None:
-        """Compile a pattern."""
-        raise NotImplementedError
-
-    def begin(self) -> None:
-        """Begin a text."""
-        raise NotImplementedError
-
-    def make(self, token: int | None) -> None:
-        """Follow a token, if there is one, and make the mask for the next."""
-        raise NotImplementedError
-
-    def apply(self, scores: Tensor) -> Tensor:
-        """Return the scores ``(1, V)`` under the mask; they may be changed in place."""
-        raise NotImplementedError
-
-
-class Ours(Engine):
-    def __init__(self, tokenizer: Any, vocabulary: TokenVocabulary) -> None:
-        self.vocabulary = TokenVocabulary(tokenizer)
-
-    def build(self, pattern: str) -> None:
-        self.pattern = TokenPattern(pattern, self.vocabulary)
-
-    def begin(self) -> None:
-        self.state = self.pattern.start
-
-    def make(self, token: int | None) -> None:
-        if token is not None:
-            self.state = self.pattern.after(self.state, token)
-        self.row = self.pattern.ceilings(self.state)
-
-    def apply(self, scores: Tensor) -> Tensor:
-        return torch.minimum(scores, self.row, out=scores)
-
-
-class OursAsProcessor(Engine):
-    """What ``generate`` calls: the state is found from all tokens of the row."""
-
-    def __init__(self, tokenizer: Any, vocabulary: TokenVocabulary) -> None:
-        self.vocabulary = TokenVocabulary(tokenizer)
-
-    def build(self, pattern: str) -> None:
-        self.pattern = TokenPattern(pattern, self.vocabulary)
-
-    def begin(self) -> None:
-        self.tokens: list[int] = []
-        self.mask = PatternMask(self.pattern, 0)
-
-    def make(self, token: int | None) -> None:
-        if token is not None:
-            self.tokens.append(token)
-        self.ids = torch.tensor([self.tokens], dtype=torch.int64)
-
-    def apply(self, scores: Tensor) -> Tensor:
-        return self.mask(self.ids, scores)
-
-
-class OutlinesCore(Engine):
-    def __init__(self, tokenizer: Any, vocabulary: TokenVocabulary) -> None:
-        import outlines_core
-        from outlines_core.kernels.torch import allocate_token_bitmask, apply_token_bitmask_inplace
-
-        spelled: dict[bytes, list[int]] = defaultdict(list)
-        for token, each in enumerate(vocabulary.spelled):
-            if each:
-                spelled[each].append(token)
-        self.package, self.kernel = outlines_core, apply_token_bitmask_inplace
-        self.vocabulary = outlines_core.Vocabulary(tokenizer.eos_token_id, dict(spelled))
-        self.bits = allocate_token_bitmask(vocabulary.size)
-
-    def build(self, pattern: str) -> None:
-        self.index = self.package.Index(pattern, self.vocabulary)
-
-    def begin(self) -> None:
-        self.guide = self.package.Guide(self.index)
-
-    def make(self, token: int | None) -> None:
-        if token is not None:
-            self.guide.advance(token, return_tokens=False)
-        self.guide.write_mask_into(self.bits.data_ptr(), self.bits.numel(), self.bits.element_size())
-
-    def apply(self, scores: Tensor) -> Tensor:
-        self.kernel(scores, self.bits)
-        return scores
-
-
-class XGrammar(Engine):
-    def __init__(self, tokenizer: Any, vocabulary: TokenVocabulary) -> None:
-        import xgrammar
-
-        self.package = xgrammar
-        end = tokenizer.eos_token_id
-        words = [each or tokenizer.eos_token.encode() for each in vocabulary.spelled]
-        information = xgrammar.TokenizerInfo(
-            words, xgrammar.VocabType.RAW, vocab_size=vocabulary.size, stop_token_ids=[end]
-        )
-        self.compiler = xgrammar.GrammarCompiler(information, max_threads=1, cache_enabled=False)
-        self.bits = xgrammar.allocate_token_bitmask(1, vocabulary.size)
-
-    def build(self, pattern: str) -> None:
-        self.compiled = self.compiler.compile_regex(pattern)
-
-    def begin(self) -> None:
-        self.matcher = self.package.GrammarMatcher(self.compiled)
-
-    def make(self, token: int | None) -> None:
-        if token is not None and not self.matcher.accept_token(token):
-            raise RuntimeError(f"does not accept token {token}, which it allowed")
-        self.package_fill()
-
-    def package_fill(self) -> None:
-        if not self.matcher.fill_next_token_bitmask(self.bits):
-            self.bits.fill_(-1)  # everything is allowed
-
-    def apply(self, scores: Tensor) -> Tensor:
-        self.package.apply_token_bitmask_inplace(scores, self.bits)
-        return scores
-
-
-class LLGuidance(Engine):
-    def __init__(self, tokenizer: Any, vocabulary: TokenVocabulary) -> None:
-        import llguidance.hf
-        import llguidance.torch
-
-        self.package, self.kernels = llguidance, llguidance.torch
-        self.tokenizer = llguidance.hf.from_tokenizer(tokenizer)
-        self.bits = llguidance.torch.allocate_token_bitmask(1, vocabulary.size)
-
-    def build(self, pattern: str) -> None:
-        self.matcher = self.package.LLMatcher(self.tokenizer, self.package.LLMatcher.grammar_from_regex(pattern))
-        if self.matcher.is_error():
-            raise ValueError(self.matcher.get_error())
-
-    def begin(self) -> None:
-        self.matcher.reset()
-
-    def make(self, token: int | None) -> None:
-        if token is not None and not self.matcher.consume_token(token):
-            raise RuntimeError(self.matcher.get_error() or f"does not accept token {token}, which it allowed")
-        self.kernels.fill_next_token_bitmask(self.matcher, self.bits)
-
-    def apply(self, scores: Tensor) -> Tensor:
-        self.kernels.apply_token_bitmask_inplace(scores, self.bits)
-        return scores
-
-
-ENGINES: dict[str, type[Engine]] = {
-    OURS: Ours,
-    AS_PROCESSOR: OursAsProcessor,
-    "outlines-core": OutlinesCore,
-    "xgrammar": XGrammar,
-    "llguidance": LLGuidance,
-}
-
-
 class Draws:
     """Scores whose largest allowed entry is a uniform choice, made beforehand: drawing is not what is timed."""
 
     def __init__(self, vocabulary: TokenVocabulary, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
-        self.rows = torch.rand(64, vocabulary.size, generator=generator)
+        self.size = vocabulary.size
+        self.values = torch.rand(64 * self.size, generator=generator)
         self.closing = torch.zeros(vocabulary.size)
         for token, spelled in enumerate(vocabulary.spelled):
             if spelled and len(spelled) == 1:
@@ -263,7 +102,8 @@ class Draws:
 
     def scores(self, closing: bool) -> Tensor:
         """Return a row ``(1, V)`` that may be changed."""
-        row = self.rows[self.source.randrange(len(self.rows))].roll(self.source.randrange(self.rows.shape[1]))
+        first = self.source.randrange(len(self.values) - self.size)
+        row = self.values[first : first + self.size]
         return (row + self.closing if closing else row.clone())[None]
 
 
@@ -311,14 +151,33 @@ def sampled(engine: Engine, draws: Draws, sizes: Sizes, ends: frozenset[int], ta
         scores = engine.apply(scores)
         tally.apply.append(time.perf_counter() - made)
         tally.make.append(made - began)
-        value, place = scores[0].max(0)
-        token = int(place)
-        if value == -torch.inf:
+        token = int(scores[0].numpy().argmax())
+        if scores[0, token] == -torch.inf:
             return "dead end", tokens
         if token in ends:
             return "ended", tokens
         tokens.append(token)
     return "open", tokens
+
+
+@cache
+def with_pythons_classes(pattern: str) -> str:
+    r"""Return the pattern for the package ``regex`` with ``\w`` and ``\d`` as Python's ``re`` has them."""
+    characters = [chr(point) for point in range(0x110000)]
+    classes = {
+        "w": "".join(character for character in characters if character.isalnum() or character == "_"),
+        "d": "".join(character for character in characters if character.isdecimal()),
+    }
+    return re.sub(
+        r"\\(.)", lambda match: f"[{in_ranges(classes[match[1]])}]" if match[1] in classes else match[0], pattern
+    )
+
+
+def in_ranges(characters: str) -> str:
+    """Write sorted characters as the ranges of a class."""
+    points = np.array([ord(character) for character in characters])
+    parts = np.split(points, np.flatnonzero(np.diff(points) > 1) + 1)
+    return "".join(f"\\U{part[0]:08x}-\\U{part[-1]:08x}" for part in parts)
 
 
 def judged(pattern: str, outcome: str, spelled: bytes) -> str:
@@ -334,7 +193,7 @@ def judged(pattern: str, outcome: str, spelled: bytes) -> str:
     if outcome == "ended":
         fits = within_seconds(5, lambda: bool(re.fullmatch(pattern, text)))
         return "undecided" if fits is None else "legal" if fits else "illegal"
-    return "open" if other_regex.fullmatch(pattern, text, partial=True, timeout=5) else "illegal"
+    return "open" if other_regex.fullmatch(with_pythons_classes(pattern), text, partial=True, timeout=5) else "illegal"
 
 
 def measured_samples(
@@ -364,7 +223,7 @@ def measured_samples(
 
 def oracle(pattern: str, before: bytes, vocabulary: TokenVocabulary) -> dict[int, bool]:
     """Return for every token whether it can come after ``before``, by partial matches; half characters are left out."""
-    compiled = other_regex.compile(pattern)
+    compiled = other_regex.compile(with_pythons_classes(pattern))
     judgements: dict[bytes, bool] = {}
     allowed = {}
     for token, spelled in enumerate(vocabulary.spelled):
@@ -492,10 +351,11 @@ def measured(sizes: Sizes) -> tuple[dict[str, Any], dict[str, Tally]]:
             for _ in range(3):
                 sampled(engine, draws, sizes, vocabulary.ends, Tally())
     tallies = {name: Tally() for name in engines}
+    gc.collect()
+    gc.freeze()
     for number, (family, pattern) in enumerate(patterns):
         built = {}
         for name, engine in engines.items():
-            gc.collect()
             began = time.perf_counter()
             try:
                 engine.build(pattern)
