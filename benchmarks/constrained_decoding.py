@@ -403,9 +403,9 @@ def drawn(tallies: dict[str, Tally], path: Path) -> None:
     from transductor.report.style import READABLE, save_figure
 
     with plt.rc_context(READABLE):
-        figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True)
+        figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
         for axis, title, times in (
-            (left, "a token: following, making and applying", lambda tally: np.add(tally.make, tally.apply)),
+            (left, "a token", lambda tally: np.add(tally.make, tally.apply)),
             (right, "building a pattern", lambda tally: np.array(tally.build)),
         ):
             for name, tally in tallies.items():
