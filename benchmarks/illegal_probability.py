@@ -32,7 +32,7 @@ class Sizes:
 
     width: int = 64
     layers: int = 2
-    steps: int = 400
+    steps: int = 300
     batch: int = 32
     shortest: int = 8
     longest: int = 64
@@ -40,7 +40,7 @@ class Sizes:
     texts: int = 4000
     asked: int = 64
     learning_rate: float = 3e-3
-    seeds: int = 5
+    seeds: int = 3
 
 
 QUICK = Sizes(steps=5, texts=100, asked=8, seeds=2)
