@@ -436,8 +436,8 @@ def mask_correctness() -> str:
                 f"{grouped(places['tokens wrongly allowed'])} / {grouped(places['tokens wrongly forbidden'])}",
             ]
         )
-    heads = ("patterns refused", "legal texts", "illegal, stuck or error", "not ended", "places equal", "wrongly allowed / forbidden")
-    return table(("", *heads), rows)
+    heads = ("patterns refused", "legal texts", "illegal, stuck or error", "not ended", "places equal")
+    return table(("", *heads, "wrongly allowed / forbidden"), rows)
 
 
 def illegal_probability() -> str:

@@ -181,7 +181,7 @@ def valid_byte_table(dfa: DFA, letter_of_character: Integers, limit: int) -> NDA
     def within(following: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return the states ``(Q, blocks)`` in which the next byte leads to ``following`` ``(Q, blocks, 64)``."""
         flat = np.ascontiguousarray(following.reshape(-1, 64))
-        found = np.full(len(flat), -1, dtype=np.int32)
+        places = np.full(len(flat), -1, dtype=np.int32)
         for place in np.flatnonzero((flat >= 0).any(1)).tolist():
             row = flat[place]
             number = numbers.setdefault(row.tobytes(), dfa.states + len(rows))
@@ -192,9 +192,9 @@ def valid_byte_table(dfa: DFA, letter_of_character: Integers, limit: int) -> NDA
                         "within ASCII"
                     )
                 rows.append(row)
-            found[place] = number
+            places[place] = number
         ends = np.full((len(following), 1), -1, dtype=np.int32)
-        return np.concatenate((found.reshape(following.shape[:2]), ends), 1)
+        return np.concatenate((places.reshape(following.shape[:2]), ends), 1)
 
     table = np.full((dfa.states, 256), -1, dtype=np.int32)
     table[:, :128] = targets[:, ascii_letters]

@@ -105,7 +105,7 @@ def _tree(spelled: list[bytes | None]) -> tuple[NDArray[Any], ...]:
 @compiled_when_large
 def _walked(table: Any, state: int, values: Any, depths: Any, after: Any, begins: Any, tokens: Any, size: int) -> Any:
     """Walk the tree depth first and leave out the descendants of a byte that cannot come."""
-    found = np.full(size, -1, dtype=np.int32)
+    targets = np.full(size, -1, dtype=np.int32)
     path = np.empty(depths.max() + 2 if len(depths) else 1, dtype=np.int32)
     path[0] = state
     node = 0
@@ -117,6 +117,6 @@ def _walked(table: Any, state: int, values: Any, depths: Any, after: Any, begins
             continue
         path[depth + 1] = target
         for place in range(begins[node], begins[node + 1]):
-            found[tokens[place]] = target
+            targets[tokens[place]] = target
         node += 1
-    return found
+    return targets
