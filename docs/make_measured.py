@@ -393,9 +393,81 @@ def rocq() -> str:
     return table(("machine", "states", "letters", "file", "`coqc`"), rows)
 
 
+# docs/constrained.md
+
+_LIBRARIES: Final = ("Transductor", "Transductor, PatternMask", "outlines-core", "xgrammar", "llguidance")
+
+
+def _libraries() -> Numbers:
+    libraries: Numbers = record("constrained_decoding").measurements["libraries"]
+    return {name: libraries[name] for name in _LIBRARIES}
+
+
+def mask_times() -> str:
+    """What masks take, beside the libraries."""
+    rows = []
+    for name, one in _libraries().items():
+        token = one["token"]
+        times = [grouped(1e6 * token[key]) if token[key] > 1e-4 else digits(1e6 * token[key]) for key in _SPREAD]
+        making = "" if "PatternMask" in name else digits(1e6 * one["making"]["median"])
+        build = [digits(1e3 * one["build"][key], 3) for key in ("median", "p95")]
+        rows.append([name, *times, making, *build])
+    heads = ("a token, µs: median", "p95", "mean", "making alone, median", "building, ms: median", "p95")
+    return table(("", *heads), rows)
+
+
+_SPREAD: Final = ("median", "p95", "mean")
+
+
+def mask_correctness() -> str:
+    """What the samples and the allowed sets of the libraries are like."""
+    rows = []
+    for name, one in _libraries().items():
+        samples, places = one["samples"], one["places"]
+        wrong = sum(samples.get(key, 0) for key in ("illegal", "dead end", "error"))
+        rows.append(
+            [
+                name,
+                str(samples.get("refused", 0)),
+                grouped(samples.get("legal", 0)),
+                str(wrong),
+                str(samples.get("open", 0) + samples.get("undecided", 0)),
+                f"{places['equal']} of {places['compared']}",
+                f"{grouped(places['tokens wrongly allowed'])} / {grouped(places['tokens wrongly forbidden'])}",
+            ]
+        )
+    heads = ("patterns refused", "legal texts", "illegal, stuck or error", "not ended", "places equal")
+    return table(("", *heads, "wrongly allowed / forbidden"), rows)
+
+
+def illegal_probability() -> str:
+    """How much probability goes to forbidden tokens, without a mask."""
+    rows = []
+    for name, one in record("illegal_probability").measurements["patterns"].items():
+        for length, answer in one["summary"].items():
+            kinds = [answer[kind] for kind in ("host alone", "host and sidecar")]
+            seeds = len(one["runs"]) // 2
+            rows.append(
+                [
+                    name,
+                    length,
+                    *(share(kind["illegal"], 2) for kind in kinds),
+                    f"{answer['seeds_with_less']} of {seeds}",
+                    *(f"{kind['loss']:.3f}" for kind in kinds),
+                ]
+            )
+    heads = ("pattern", "texts", "host alone", "with the sidecar", "seeds with less", "loss alone", "loss with")
+    return table(heads, rows)
+
+
 PAGES: Final[dict[str, dict[str, Callable[[], str]]]] = {
     "attention": {"certified attention": certified_attention},
     "automata": {"large machines": large_machines, "spectral learning": spectral_learning},
+    "constrained": {
+        "mask times": mask_times,
+        "mask correctness": mask_correctness,
+        "illegal probability": illegal_probability,
+    },
     "heads": {"norms": norms},
     "induction": {"machines from labels": machines_from_labels, "networks from labels": networks_from_labels},
     "sidecar": {"sidecars": sidecars},

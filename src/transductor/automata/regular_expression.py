@@ -10,6 +10,7 @@ import importlib
 import re
 import string
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,17 +59,11 @@ def regex(pattern: str, alphabet: Sequence[str] | None = None, flags: int = 0, *
         raise ValueError(f"limit must be at least 1; got {limit}")
     if not isinstance(pattern, str):
         raise TypeError(f"pattern must be a str; got {type(pattern).__name__}")
-    try:
+    with _explained():
         tree = _parser.parse(pattern, int(flags) & ~re.DEBUG)
         symbols = _default_alphabet(tree) if alphabet is None else _checked(alphabet)
         graph = _Graph(pattern, symbols)
         end = graph.sequence(tree, tree.state.flags, graph.new_state())
-    except re.error as error:
-        raise ValueError(f"pattern is not valid at position {error.pos}: {error.msg}") from error
-    except OverflowError as error:
-        raise ValueError(f"pattern is not valid: {error}") from error
-    except RecursionError as error:
-        raise ValueError("pattern must not be nested so deeply") from error
     class_of_symbol = _letter_classes(graph, symbols)
     nfa = _in_context(graph, end, class_of_symbol)
     try:
@@ -76,6 +71,25 @@ def regex(pattern: str, alphabet: Sequence[str] | None = None, flags: int = 0, *
     except ValueError as error:
         raise ValueError(f"pattern must need at most limit = {limit} deterministic states; it needs more") from error
     return inverse_image(small, symbols, class_of_symbol)
+
+
+def written_letters(pattern: str, flags: int = 0) -> tuple[str, ...]:
+    """Return the alphabet that :func:`regex` takes for ``pattern`` if none is given; no automaton is built."""
+    with _explained():
+        return _default_alphabet(_parser.parse(pattern, int(flags) & ~re.DEBUG))
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Say in one kind of error what Python's parser, or the depth of its stack, has against a pattern."""
+    try:
+        yield
+    except re.error as error:
+        raise ValueError(f"pattern is not valid at position {error.pos}: {error.msg}") from error
+    except OverflowError as error:
+        raise ValueError(f"pattern is not valid: {error}") from error
+    except RecursionError as error:
+        raise ValueError("pattern must not be nested so deeply") from error
 
 
 @dataclass

@@ -23,13 +23,19 @@ from transductor.integrations.huggingface.modeling import (
     RationalTransductorModel,
     RationalTransductorPreTrainedModel,
 )
+from transductor.integrations.huggingface.pattern_mask import PatternMask
+from transductor.integrations.huggingface.pattern_monitor import PatternMonitor
 from transductor.integrations.huggingface.sidecar import Sidecar, attach, detach, head_for, sidecar_of
 from transductor.integrations.huggingface.sidecar_storage import load_sidecar, save_sidecar
 from transductor.integrations.huggingface.tabulation import tabulate
 from transductor.integrations.huggingface.token_automata import TokenAutomaton, compile_for_tokens, spelling_classes
+from transductor.integrations.huggingface.token_patterns import TokenPattern
+from transductor.integrations.huggingface.token_vocabulary import TokenVocabulary
 
 __all__ = [
     "HOSTS",
+    "PatternMask",
+    "PatternMonitor",
     "RationalTransductorConfig",
     "RationalTransductorForCausalLM",
     "RationalTransductorForSequenceClassification",
@@ -38,6 +44,8 @@ __all__ = [
     "RationalTransductorPreTrainedModel",
     "Sidecar",
     "TokenAutomaton",
+    "TokenPattern",
+    "TokenVocabulary",
     "UnsupportedHost",
     "attach",
     "compile_for_tokens",
