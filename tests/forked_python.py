@@ -103,6 +103,8 @@ def attend(connection):
 def run_and_exit(arguments):
     """Run ``-c code``, ``-m module`` or a script, each followed by arguments, as Python does."""
     status = 0
+    for number in signal.SIGTERM, signal.SIGHUP:  # nohup ignores SIGHUP, and what it starts would too
+        signal.signal(number, signal.SIG_DFL)
     faulthandler.enable()  # SIGABRT shows where a program that does not end stands
     for action in filter(None, os.environ.get("PYTHONWARNINGS", "").split(",")):
         warnings.simplefilter(action)

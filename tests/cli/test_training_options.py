@@ -64,6 +64,7 @@ def test_every_setting_of_training_is_an_option():
         "shortest": 2, "count_labels": "last", "weight_decay": 0.5, "gradient_clip": 2.0, "label_smoothing": 0.0,
         "optimiser": "adam", "schedule": "linear", "warmup": 3, "clipping": "none", "head_learning_rate": 0.1,
         "double": True, "explosion": 10.0, "curriculum_start": 4, "curriculum_factor": 3.0, "annealing_end": 0.2,
+        "betas": (0.8, 0.95),
     }  # fmt: skip
     settings = settings_from({**options(), **changed})
     for name, value in changed.items():
@@ -144,7 +145,7 @@ def test_a_file_of_settings(files, monkeypatch):
     (files / "run.toml").write_text(
         'data = "log.csv"\ntext-column = "events"\nlabel_column = "light"\nmodel = "readout"\nfamily = "stochastic"\n'
         'state_dim = 4\nbatch_size = 8\nsteps = 9\nheld_out_longest = 0.1\ndouble = true\noutput = "run"\n'
-        "attention = 8\n[curriculum]\nstart = 3\n[annealing]\nstart = 1\nend = 0.5\n"
+        "attention = 8\nbetas = [0.8, 0.95]\n[curriculum]\nstart = 3\n[annealing]\nstart = 1\nend = 0.5\n"
     )
     (files / "elsewhere").mkdir()
     monkeypatch.chdir(files / "elsewhere")
@@ -171,6 +172,9 @@ def test_a_file_of_settings(files, monkeypatch):
         ("steps must be a number or a text; got True", "steps = true"),
         ("steps must be a number or a text; got [1]", "steps = [1]"),
         ("double must be true or false; got 1", "double = 1"),
+        ("betas must be two numbers in brackets; got 0.9", "betas = 0.9"),
+        ("betas must be two numbers in brackets; got [0.9, True]", "betas = [0.9, true]"),
+        ("betas must be two numbers in [0, 1); got (0.9, 1.0)", "betas = [0.9, 1]"),
         ("run.toml is not TOML: ", "steps ="),
         ("is not TOML", b"\xff"),
         ("is larger than 32 KiB", "a." * 20_000 + "a = 1"),  # which Python's reader takes minutes for

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from transductor.automata.finite_algebra import shortest_word
 from transductor.automata.regular_expression import regex, written_letters
+from transductor.json_reading import parsed_json
 
 MOST_DEPTH: Final = 32
 MOST_CHARACTERS: Final = 1 << 18
@@ -64,11 +65,12 @@ def regex_of_json_schema(schema: Mapping[str, Any] | str, *, separators: tuple[s
 
     Raises:
         SchemaNotSupported: If the schema has a keyword that is not understood.
+        JSONError: If its text is not JSON.
     """
     for separator, mark in zip(separators, ",:", strict=True):
         if separator.strip(" \t\r\n") != mark:
             raise ValueError(f"separators must be a comma and a colon with whitespace around them; got {separators!r}")
-    parsed = json.loads(schema) if isinstance(schema, str) else schema
+    parsed = parsed_json(schema) if isinstance(schema, str) else schema
     return _Writer(separators).value(parsed, "schema", 0)
 
 

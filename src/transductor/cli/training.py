@@ -114,6 +114,10 @@ def train(
     learning_rate: Annotated[float, _option("Training", "Peak learning rate.")] = 5e-3,
     head_learning_rate: Annotated[float | None, _option("Training", "That of the head, if it differs.")] = None,
     optimiser: Annotated[str, _option("Training", "adamw or adam.")] = "adamw",
+    betas: Annotated[tuple[float, float], _option("Training", "How long it remembers gradients and their squares.")] = (
+        0.9,
+        0.999,
+    ),
     weight_decay: Annotated[float, _option("Training", "Decay of weights outside the head (adamw).", min=0)] = 1e-2,
     schedule: Annotated[str, _option("Training", "cosine or linear to zero, or constant.")] = "cosine",
     warmup: Annotated[int, _option("Training", "Steps over which the learning rate rises.", min=0)] = 0,

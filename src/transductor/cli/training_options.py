@@ -38,7 +38,7 @@ FAMILIES: Final = (
 _SETTINGS: Final = (
     "steps", "length", "shortest", "batch_size", "learning_rate", "weight_decay", "gradient_clip",
     "label_smoothing", "seed", "optimiser", "schedule", "warmup", "clipping", "head_learning_rate", "double",
-    "explosion",
+    "explosion", "betas",
 )
 # fmt: on
 
@@ -70,12 +70,16 @@ def read_config(context: typer.Context, path: Path | None) -> Path | None:
             name for parameter in context.command.params if (name := parameter.name or "") not in ("config", "run")
         }
         booleans = {parameter.name for parameter in context.command.params if getattr(parameter, "is_flag", False)}
+        pairs = {parameter.name for parameter in context.command.params if parameter.nargs == 2}
         for name, value in flat.items():
             if name not in allowed:
                 near = difflib.get_close_matches(name, sorted(allowed), 3, 0.5)
                 hint = f"did you mean {' or '.join(near)}?" if near else f"it may have {', '.join(sorted(allowed))}"
                 raise ValueError(f"{path}: there is no setting {name!r}; {hint}")
-            if not isinstance(value, str | int | float) or isinstance(value, bool) != (name in booleans):
+            if name in pairs:
+                if not isinstance(value, list) or [type(each) in (int, float) for each in value] != [True, True]:
+                    raise ValueError(f"{path}: {name} must be two numbers in brackets; got {value!r}")
+            elif not isinstance(value, str | int | float) or isinstance(value, bool) != (name in booleans):
                 kind = "true or false" if name in booleans else "a number or a text"
                 raise ValueError(f"{path}: {name} must be {kind}; got {value!r}")
         flat |= {name: str(path.parent / flat[name]) for name in _PATHS if name in flat}
