@@ -340,6 +340,9 @@ def draw(table: dict[str, dict[str, Any]], path: Path) -> None:
         low = [row["exact"] - row["exact by seed"]["min"] if row else 0 for row in rows]
         high = [row["exact by seed"]["max"] - row["exact"] if row else 0 for row in rows]
         axes.bar(at, heights, width, label=LABELS[method], color=colours[METHODS.index(method)])
+        for x, row in zip(at, rows, strict=True):
+            if row is None:
+                axes.text(x, 0.01, "not run", rotation=90, ha="center", va="bottom", fontsize=7, color="grey")
         axes.errorbar(at, heights, [low, high], fmt="none", ecolor="black", elinewidth=0.8, capsize=2)
     for place, condition in enumerate(table):
         if condition in MARKS:

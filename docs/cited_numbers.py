@@ -74,8 +74,8 @@ CONSTANTS: Final[dict[str, tuple[str, ...]]] = {
         "0.6 to 1.5 times",
         "| at most 20 % |",
         "at most 5 % of the credit",
-        "with 5 % or more wrong labels",
-        "*decimal multiples of 7* at 10 %",
+        "and at 10 % *decimal multiples of 7*",
+        "are of the first two, at 10 %",
     ),
     "docs/kernels.md": (
         "are 6 % of the bytes",
