@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from transductor.automata.python_lexing import lexed
 
-_BETWEEN_DEFINITIONS: Final = re.compile(rb"(?<=\n[};]\n)(?=\s*\S)|(?<=\n\n)(?=[A-Za-z#/])")
+_BETWEEN_DEFINITIONS: Final = re.compile(rb"(?:(?<=\n\n)|(?<=\n}\n))(?=[A-Za-z#/])")
 
 
 @dataclass(frozen=True)

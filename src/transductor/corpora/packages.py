@@ -28,7 +28,16 @@ pytest 9.2.0 MIT test 07acdcf88ec174f907dc01af70bf52d49b014bbab03faeeade31c96b18
 """
 # Archives of sources: pip runs the build system of each for its metadata before it keeps the file.
 _C: Final = """
-
+pynacl 1.6.2 Apache-2.0 training 018494d6d696ae03c7e656e5e74cdfd8ea1326962cc401bcf018f1ed8436811c
+brotli 1.2.1 MIT training 02b2f7b5a83485efe448a44ddf7983def05c3bb1dcf917d4f7154070260e13de
+zstandard 0.25.0 BSD-3-Clause training 7713e1179d162cf5c7906da876ec2ccb9c3a9dcbdffef0cc7f70c3667a205f0b
+ujson 6.1.0 BSD-3-Clause training aef7ea4cd9e2e9f8a35c4538a9780d58c80d76c5da66a8dad269b4cc6d930c29
+pycryptodome 4.4.0 BSD-2-Clause training eab7620c60c85f3fa251d026ec06e094f036d96187bebb9752e46fbcebabbb55
+lz4 4.4.5 BSD-3-Clause validation 5f0b9e53c1e82e88c10d7c180069363980136b9d7a8306c4dca4f760d60c39f0
+greenlet 3.5.6 MIT validation 8e67c43bdfc88d5fee6db0d3e40175b362fc95fb85f0412d233b9b203c53a575
+psutil 7.2.2 BSD-3-Clause test 0746f5f8d406af344fd547f1c8daa5f5c33dbc293bb8d6a16d80b4bb88f59372
+msgpack 1.2.4 Apache-2.0 test 475c44e12f2a5de766a8448783f149c9b33f3f49b88953c6cd739a77d93c732c
+regex 2026.11.15 Apache-2.0 test d6ec7e29e62ebf93ab2a593d1137022b6025497d8610e5cb666d52f9ee5bb0ce
 """
 
 
