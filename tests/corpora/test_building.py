@@ -31,7 +31,9 @@ def wheel(folder, name, files):
         for place, text in files.items():
             archive.writestr(f"{name}/{place}", text)
         archive.writestr(f"{name}-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        archive.writestr(f"{name}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(
+            f"{name}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
         archive.writestr(f"{name}-1.0.dist-info/RECORD", "")
     return path
 
@@ -48,9 +50,13 @@ def packages(tmp_path, monkeypatch):
     index.mkdir()
     common = source("common")
     paths = {
-        "one": wheel(index, "one", {"a.py": source("a"), "same.py": common, "again.py": common, "bad.py": b"\xff" * 400}),
+        "one": wheel(
+            index, "one", {"a.py": source("a"), "same.py": common, "again.py": common, "bad.py": b"\xff" * 400}
+        ),
         "two": wheel(index, "two", {"b.py": source("b"), "short.py": b"x = 1\n", "long.py": b"x = 1" + b"0" * 2000}),
-        "three": wheel(index, "three", {"c.py": source("c"), "copied.py": common.replace(b"\n\n", b"\n  \n"), "d.txt": common}),
+        "three": wheel(
+            index, "three", {"c.py": source("c"), "copied.py": common.replace(b"\n\n", b"\n  \n"), "d.txt": common}
+        ),
     }
     small = tuple(listed(paths[name], part) for name, part in zip(paths, PARTS, strict=True))
     monkeypatch.setitem(PACKAGES, "small", small)

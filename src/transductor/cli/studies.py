@@ -21,7 +21,10 @@ _LATENCY = "latency"
 
 def reproduce(
     studies: Annotated[
-        list[str] | None, typer.Argument(help="Names; without any, all that train, but for those of source code. latency times the scan.")
+        list[str] | None,
+        typer.Argument(
+            help="Names; without any, all that train, but for those of source code. latency times the scan."
+        ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from 0.")] = 5,
     quick: Annotated[

@@ -137,7 +137,9 @@ class GuidedTransformer(BackboneModel[GuidedState]):
         super().__init__()
         one_of("machine", machine, MACHINES)
         if backbone.vocab_size != 256:
-            raise ValueError(f"backbone must read the 256 bytes, as {machine} does; it has {backbone.vocab_size} tokens")
+            raise ValueError(
+                f"backbone must read the 256 bytes, as {machine} does; it has {backbone.vocab_size} tokens"
+            )
         self.machine_name, self.permutation = machine, permutation
         transitions, features = _machine()
         if permutation is not None:

@@ -74,7 +74,9 @@ class RationalTransductor(BackboneModel[TransductorState]):
     @property
     def config(self) -> TransductorConfig:
         """The configuration of head, backbone and injection."""
-        return TransductorConfig(self.rational_head.config, self.backbone.config, self.injection.name, self._projections)
+        return TransductorConfig(
+            self.rational_head.config, self.backbone.config, self.injection.name, self._projections
+        )
 
     @property
     def heads(self) -> tuple[RationalHead, ...]:

@@ -4,7 +4,7 @@ from typing import Final
 
 from transductor.studies.ablations import ablations
 from transductor.studies.base_two_value import base_two_value
-from transductor.studies.code_models import code_models, code_models_c, code_models_short, quick_code
+from transductor.studies.code_models import code_models, code_models_c, quick_code
 from transductor.studies.counting import length_generalization, regular_gap
 from transductor.studies.deep_injection import deep_injection
 from transductor.studies.demo import DemoStudy, certified_demo, run_demo
@@ -28,7 +28,6 @@ __all__ = [
     "certified_demo",
     "code_models",
     "code_models_c",
-    "code_models_short",
     "deep_injection",
     "length_generalization",
     "long_addition",
@@ -58,7 +57,5 @@ STUDIES: Final[dict[str, Study]] = {
     )
 }
 
-OF_CODE: Final[dict[str, Study]] = {
-    study.name: study for study in (stream_defaults, code_models_short, code_models, code_models_c)
-}
+OF_CODE: Final[dict[str, Study]] = {study.name: study for study in (stream_defaults, code_models, code_models_c)}
 """Studies that need a corpus and, but for their quick forms, a GPU: they are run by name alone."""

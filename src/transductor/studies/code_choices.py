@@ -107,9 +107,7 @@ def _closing_quotes(data: NDArray[np.uint8], known: NDArray[np.int64]) -> list[t
     return pairs
 
 
-def _blocks(
-    data: NDArray[np.uint8], known: NDArray[np.int64]
-) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+def _blocks(data: NDArray[np.uint8], known: NDArray[np.int64]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """Return places where blocks end, and where they could and do not, with the line that decides each."""
     ends: list[tuple[int, int]] = []
     goes_on: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Studies ``code_models`` and ``code_models_short``: does a head, learned or frozen, help a model of source code?
+"""Studies ``code_models`` and ``code_models_c``: does a head, learned or frozen, help a model of source code?
 
 Plan and predictions: docs/language_models.md.  Every arm has about as many parameters, reads the same windows in the
 same order, and is judged on files of packages that no training window comes from.
@@ -28,7 +28,7 @@ from transductor.transitions import FamilySpec
 PYTHON: Final = SourceCode("python", "ba7f03eb59fc216ea83a7b747907d8fac89324cfd2134db27dc792d88c435f43")
 C: Final = SourceCode("c", "142a0c3934f64973fc3032199734c636ba89605f61c121a8f93640bf0869462f")
 WINDOW: Final = 256
-PROBES: Final = (Probe(2048, 256), Probe(32_768, 32))
+PROBES: Final = (Probe(2048, 256), Probe(32_768, 16))
 RATE: Final = 1e-3
 SLOW: Final = 0.3  # of the rate, for heads
 
@@ -45,12 +45,12 @@ def backbone(attention: AttentionKind, *, width: int = 384, layers: int = 8) -> 
     )
 
 
-def settings(steps: int, *, head_rate: float | None = SLOW) -> TrainingSettings:
-    """Return how every arm is trained: 32 768 bytes a step."""
+def settings(steps: int, *, batch_size: int = 16, head_rate: float | None = SLOW) -> TrainingSettings:
+    """Return how every arm is trained, on windows of 2 048 bytes."""
     return TrainingSettings(
         steps=steps,
         length=2048,
-        batch_size=16,
+        batch_size=batch_size,
         learning_rate=RATE,
         head_learning_rate=None if head_rate is None else head_rate * RATE,
         weight_decay=0.1,
@@ -127,18 +127,11 @@ def quick_code(study: Study) -> Study:
         training = replace(arm.training, steps=30, length=128, batch_size=4, warmup=3, precision="float32")
         probes = (Probe(128, 8), Probe(1024, 4))
         arms.append(
-            replace(
-                arm, task=SourceCode(), model=small(arm.model), training=training, probes=probes, quick=True
-            )
+            replace(arm, task=SourceCode(), model=small(arm.model), training=training, probes=probes, quick=True)
         )
     return replace(study, arms=tuple(arms), seeds=study.seeds[:1])
 
 
 _QUESTION: Final = "Does an automaton, learned or frozen, help a Transformer to predict source code"
-code_models: Final = Study(
-    "code_models", f"{_QUESTION}?", (*_arms(6000, PYTHON), *_wide_arms(6000)), seeds=(0, 1, 2)
-)
-code_models_short: Final = Study(
-    "code_models_short", f"{_QUESTION}, after 15 million bytes?", _arms(450, PYTHON), seeds=(0, 1, 2)
-)
+code_models: Final = Study("code_models", f"{_QUESTION}?", (*_arms(6000, PYTHON), *_wide_arms(6000)), seeds=(0, 1, 2))
 code_models_c: Final = Study("code_models_c", f"{_QUESTION} in C?", _arms(3000, C), seeds=(0, 1, 2))

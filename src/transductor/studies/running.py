@@ -17,6 +17,8 @@ import torch
 
 from transductor.configuration import to_plain
 from transductor.model import CheckpointError, LSTMConfig, SequenceModel, build, load, save
+from transductor.model.backbone import Backbone
+from transductor.model.base import BackboneModel
 from transductor.results import Record, environment, read_record
 from transductor.studies.code_judging import costs, judge_code
 from transductor.studies.hardened_column import hardened_column, write_portrait, writing
@@ -192,9 +194,17 @@ def build_model(arm: Arm) -> SequenceModel[Any]:
 
 
 def seeded_model(arm: Arm, seed: int, device: str) -> SequenceModel[Any]:
-    """Build the model of an arm as every run with this seed begins."""
+    """Build the model of an arm as every run with this seed begins.
+
+    Of source code all arms with one backbone begin with the same weights in it, so that their differences are smaller
+    than those between seeds.
+    """
     torch.manual_seed(seed)
-    return build_model(arm).to(device)
+    model = build_model(arm)
+    if isinstance(arm.task, SourceCode) and isinstance(model, BackboneModel):
+        torch.manual_seed(seed)
+        model.backbone.load_state_dict(Backbone(model.backbone.config).state_dict())
+    return model.to(device)
 
 
 def _trained_alone(run: _Run, on_step: OnStep | None) -> _Outcome:
@@ -333,7 +343,7 @@ def _judged(run: _Run, model: SequenceModel[Any], measured: dict[str, Any]) -> P
     }
     trained = measured["training"]["failure"] is None
     if trained and isinstance(arm.task, SourceCode):
-        measurements |= {"code": judge_code(model, arm), "costs": costs(model, arm)}
+        measurements |= {"learned": judge_code(model, arm), "costs": costs(model, arm)}
         measurements["corpus"] = arm.task.opened().sha256
     elif trained:
         measurements["learned"] = judge_arm(model, arm, seed)

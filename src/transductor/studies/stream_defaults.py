@@ -10,15 +10,17 @@ from __future__ import annotations
 from typing import Any, Final
 
 from transductor.heads import HeadConfig
-from transductor.model import BackboneConfig, RotaryPositions, SlidingWindow
-from transductor.studies.code_models import PROBES, PYTHON, WINDOW, backbone, head, settings, transductor
+from transductor.model import BackboneConfig, FullAttention, GuidedConfig, RotaryPositions, SlidingWindow
+from transductor.studies.code_models import PROBES, PYTHON, SLOW, WINDOW, backbone, head, settings, transductor
 from transductor.studies.study import EVERY_KIND, Arm, Probe, Study
 from transductor.tasks import FlipFlop, ModularCounting, Task, task_named
 from transductor.training import TrainingSettings
 from transductor.transitions import FamilySpec
 
-_STEPS: Final = 450
-_STREAM: Final = backbone(SlidingWindow(WINDOW))
+_STEPS: Final = 400
+_BATCH: Final = 8
+_WINDOW: Final = backbone(SlidingWindow(WINDOW))
+_FULL: Final = backbone(FullAttention())
 
 
 def _sum_of(*families: tuple[str, int]) -> HeadConfig:
@@ -27,7 +29,7 @@ def _sum_of(*families: tuple[str, int]) -> HeadConfig:
 
 
 # Name, head, start of the projections, and the head's rate as a share of the rest's.
-_ON_CODE: Final[tuple[tuple[str, HeadConfig, str, float], ...]] = (
+_HEADS: Final[tuple[tuple[str, HeadConfig, str, float], ...]] = (
     ("before", head("orthogonal"), "linear", 1.0),
     ("linear_slow", head("orthogonal"), "linear", 0.3),
     ("fast", head("orthogonal"), "zero", 1.0),
@@ -47,8 +49,8 @@ _TRACKED: Final[dict[str, tuple[Task, str]]] = {
 }
 
 
-def _on_code(name: str, model: Any, rate: float | None, column: str = "ours") -> Arm:
-    return Arm(f"{name}_on_code", column, PYTHON, model, settings(_STEPS, head_rate=rate), PROBES[:1])
+def _on_code(name: str, column: str, model: Any, rate: float | None = SLOW) -> Arm:
+    return Arm(name, column, PYTHON, model, settings(_STEPS, batch_size=_BATCH, head_rate=rate), PROBES)
 
 
 def _on_task(start: str, name: str) -> Arm:
@@ -60,7 +62,12 @@ def _on_task(start: str, name: str) -> Arm:
     training = TrainingSettings(steps=1000, length=40, learning_rate=5e-3, head_learning_rate=rate * 5e-3)
     probes = (Probe(40, 256), Probe(160, 256), Probe(160, 1, family=EVERY_KIND))
     return Arm(
-        f"{start}_on_{name}", "ours", task, transductor(stream, HeadConfig("rational", spec), projections), training, probes
+        f"{start}_on_{name}",
+        "ours",
+        task,
+        transductor(stream, HeadConfig("rational", spec), projections),
+        training,
+        probes,
     )
 
 
@@ -68,8 +75,14 @@ stream_defaults: Final = Study(
     "stream_defaults",
     "How should a head begin, and which head should it be, where the stream is source code?",
     (
-        _on_code("transformer", _STREAM, None, "baseline"),
-        *(_on_code(name, transductor(_STREAM, config, start), rate) for name, config, start, rate in _ON_CODE),
+        _on_code("transformer", "baseline", _WINDOW),
+        *(_on_code(name, "ours", transductor(_WINDOW, config, start), rate) for name, config, start, rate in _HEADS),
+        _on_code("filter", "ours", transductor(_WINDOW, head("positive"))),
+        _on_code("frozen", "ours", GuidedConfig(_WINDOW)),
+        _on_code("placebo", "baseline", GuidedConfig(_WINDOW, permutation=0)),
+        _on_code("transformer_full", "baseline", _FULL),
+        _on_code("forgetting_full", "ours", transductor(_FULL, head("scaled_cayley"))),
+        _on_code("frozen_full", "ours", GuidedConfig(_FULL)),
         *(_on_task(start, name) for name in _TRACKED for start in _STARTS),
     ),
     seeds=(0, 1, 2),
