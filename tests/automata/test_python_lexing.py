@@ -14,10 +14,10 @@ import pytest
 from transductor.automata.python_lexing import (
     CONTEXTS,
     DEEPEST,
+    level_of,
     lexed,
     lexical_features,
     lexings,
-    level_of,
     python_lexing,
 )
 

@@ -1,4 +1,4 @@
-"""Corpora: what is fetched is what was listed, what is written is split and without duplicates, and windows begin well."""
+"""Corpora: what is fetched is what was listed, parts are split and without duplicates, windows begin well."""
 
 from __future__ import annotations
 
@@ -123,13 +123,13 @@ def test_windows_of_python_begin_at_statements():
 
 
 def test_a_part_may_not_be_empty(tmp_path):
+    files = [("training", "one", "a.py", source("a"))]
     with pytest.raises(ValueError, match="none is left of validation, test"):
-        files = [("training", "one", "a.py", source("a"))]
         build(files, tmp_path, name="none", language=LANGUAGES["python"], packages=[])
 
 
 def test_there_may_be_no_corpus(tmp_path):
-    with pytest.raises(ValueError, match="there is no corpus in .*; make it with transductor corpus nothing"):
+    with pytest.raises(ValueError, match=r"there is no corpus in .*; make it with transductor corpus nothing"):
         opened(tmp_path / "nothing")
     (tmp_path / "manifest.json").write_text("[]")
     with pytest.raises(ValueError, match="does not describe a corpus"):

@@ -111,7 +111,8 @@ def lexed(text: bytes) -> NDArray[np.int64]:
     """Return what is known after each byte of a text, ``(T, 4)``: the fields of :class:`Lexing`."""
     machine, known = python_lexing(), np.array(lexings())
     letters = np.frombuffer(text, dtype=np.uint8)
-    return known[machine.outputs[walked(len(letters), machine.transitions, letters, machine.start)]]
+    labels: NDArray[np.int64] = machine.outputs[walked(len(letters), machine.transitions, letters, machine.start)]
+    return known[labels]
 
 
 def _shown(node: _Node) -> Lexing:

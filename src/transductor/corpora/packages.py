@@ -64,7 +64,10 @@ class Package:
 
 
 def _listed(lines: str, language: str) -> tuple[Package, ...]:
-    return tuple(Package(*line.split(), language) for line in lines.strip().splitlines())
+    rows = (line.split() for line in lines.strip().splitlines())
+    return tuple(
+        Package(name, version, licence, part, sha256, language) for name, version, licence, part, sha256 in rows
+    )
 
 
 PACKAGES: Final = {"python": _listed(_PYTHON, "python"), "c": _listed(_C, "c")}

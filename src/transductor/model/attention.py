@@ -209,12 +209,12 @@ class CausalAttention(nn.Module):
 
 
 def _blocks_as_rows(queries: Tensor, keys: Tensor, values: Tensor, *, attn_mask: Tensor) -> Tensor:
-    """Attend in ``(B, H, blocks, ...)`` as rows of a batch: GPU kernels that need no scores in memory take four axes."""
+    """Attend in ``(B, H, blocks, ...)``, blocks as rows: GPU kernels that keep no scores in memory take four axes."""
     batch, _, blocks = queries.shape[:3]
-    rows = [each.transpose(1, 2).flatten(0, 1) for each in (queries, keys, values)]
-    mask = attn_mask.transpose(1, 2).expand(batch, blocks, *(-1,) * 3).flatten(0, 1)
-    mixed = F.scaled_dot_product_attention(*rows, attn_mask=mask)
-    return mixed.unflatten(0, (batch, blocks)).transpose(1, 2)
+    own, theirs, mixed = (each.transpose(1, 2).flatten(0, 1) for each in (queries, keys, values))
+    mask = attn_mask.transpose(1, 2).expand(batch, blocks, -1, -1, -1).flatten(0, 1)
+    mixed = F.scaled_dot_product_attention(own, theirs, mixed, attn_mask=mask)
+    return torch.unflatten(mixed, 0, (batch, blocks)).transpose(1, 2)
 
 
 def _borrowed(

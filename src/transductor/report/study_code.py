@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from transductor.report.study_cells import NOTHING, Sheet, arm_label, cell
 from transductor.report.study_records import ArmRuns, Entry, Series, StudyRecords, Tally, at
@@ -153,14 +153,14 @@ def _choices(study: StudyRecords) -> list[Sheet]:
     if not lengths:
         return []
     length = lengths[-1]
-    every: dict[str, Mapping[str, Any]] = {}
+    every: Mapping[str, Sequence[tuple[int, int]]] = {}
     for arm in arms:
         for run in arm.runs:
             if (entry := entry_of(arm, run.seed, length)) is not None:
                 every = every or entry.get("choices", {})
     sheets = []
     for kind, tally in every.items():
-        counts = [count for count, _ in tally]  # type: ignore[misc]
+        counts = [count for count, _ in tally]
         heads = [f"{where} (of {count:,})" for where, count in zip(DISTANCES, counts, strict=True)]
         rows = [
             (arm_label(arm), *(cell(right_share(arm, kind, length, part)) for part in range(len(DISTANCES))))
