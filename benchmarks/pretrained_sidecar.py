@@ -221,11 +221,10 @@ def with_lora(model: Any, rank: int = 6) -> Any:
 def with_both(model: Any) -> Any:
     """Attach the sidecar, then add LoRA; both are trained."""
     attach(model, head_for(model, state_dim=12))
-    adapted = get_peft_model(
+    return get_peft_model(
         model,
         LoraConfig(r=6, lora_alpha=12, target_modules=["q_proj", "v_proj"], modules_to_save=["rational_sidecar"]),
     )
-    return adapted
 
 
 ARMS: dict[str, Callable[[Any], Any]] = {"sidecar": with_sidecar, "lora": with_lora, "both": with_both}

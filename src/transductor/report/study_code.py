@@ -35,7 +35,7 @@ def reference_of(study: StudyRecords, arm: ArmRuns) -> ArmRuns | None:
     if arm.name.startswith(REFERENCE):
         return None
     named = (study.arm(REFERENCE + kind) for kind in KINDS if arm.name.endswith(kind))
-    return next((found for found in named if found is not None), None)
+    return next((each for each in named if each is not None), None)
 
 
 def entry_of(arm: ArmRuns, seed: int, length: int) -> Entry | None:
@@ -80,11 +80,11 @@ def bits(value: float) -> str:
     return f"{value:.4f}"
 
 
-def difference(found: tuple[float, float, float, int] | None) -> str:
+def difference(measured: tuple[float, float, float, int] | None) -> str:
     """Write a paired difference and its interval."""
-    if found is None:
+    if measured is None:
         return NOTHING
-    mean, low, high, seeds = found
+    mean, low, high, seeds = measured
     return f"{mean:+.4f} ({low:+.4f} to {high:+.4f}) ×{seeds}"
 
 

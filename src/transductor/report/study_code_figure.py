@@ -61,10 +61,10 @@ def _differences(axis: Axes, study: StudyRecords, arms: list[ArmRuns]) -> None:
     for place, arm in enumerate(reversed(shown)):
         other = reference_of(study, arm)
         assert other is not None
-        found = paired(arm, other, lengths_of_files(arm)[0])
-        if found is None:
+        measured = paired(arm, other, lengths_of_files(arm)[0])
+        if measured is None:
             continue
-        mean, low, high, _ = found
+        mean, low, high, _ = measured
         look = _look(arm)
         axis.plot([low, high], [place, place], color=look["color"], lw=3)
         axis.plot([mean], [place], color=look["color"], marker=look["marker"], ms=9)
