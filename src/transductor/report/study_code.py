@@ -11,7 +11,7 @@ from transductor.report.study_records import ArmRuns, Entry, Series, StudyRecord
 
 FILES: Final = "files"
 REFERENCE: Final = "transformer"
-KINDS: Final = ("_window_30m", "_window", "_full", "")
+KINDS: Final = ("_window_30m", "_window", "_full", "_long", "")
 """Endings of names that say which attention, and which size."""
 
 DISTANCES: Final = ("to 16", "to 64", "to 256", "to 1,024", "beyond")

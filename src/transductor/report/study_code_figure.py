@@ -40,7 +40,7 @@ def code_figure(study: StudyRecords) -> Figure:
     figure = Figure(figsize=(13, 9.6), layout="constrained")
     axes = figure.subplots(2, 2)
     _differences(axes[0, 0], study, arms)
-    drawn = [arm for arm in arms if not arm.name.endswith(("_full", "_30m"))]
+    drawn = [arm for arm in arms if not arm.name.endswith(("_full", "_long", "_30m"))]
     _by_position(axes[0, 1], drawn)
     _by_distance(axes[1, 0], drawn)
     _by_throughput(axes[1, 1], arms)

@@ -18,6 +18,7 @@ from transductor.training import TrainingSettings
 from transductor.transitions import FamilySpec
 
 _STEPS: Final = 400
+_LONG: Final = 1600
 _BATCH: Final = 8
 _WINDOW: Final = backbone(SlidingWindow(WINDOW))
 _FULL: Final = backbone(FullAttention())
@@ -49,8 +50,8 @@ _TRACKED: Final[dict[str, tuple[Task, str]]] = {
 }
 
 
-def _on_code(name: str, column: str, model: Any, rate: float | None = SLOW) -> Arm:
-    return Arm(name, column, PYTHON, model, settings(_STEPS, batch_size=_BATCH, head_rate=rate), PROBES)
+def _on_code(name: str, column: str, model: Any, rate: float | None = SLOW, steps: int = _STEPS) -> Arm:
+    return Arm(name, column, PYTHON, model, settings(steps, batch_size=_BATCH, head_rate=rate), PROBES)
 
 
 def _on_task(start: str, name: str) -> Arm:
@@ -80,6 +81,8 @@ stream_defaults: Final = Study(
         _on_code("filter", "ours", transductor(_WINDOW, head("positive"))),
         _on_code("frozen", "ours", GuidedConfig(_WINDOW)),
         _on_code("placebo", "baseline", GuidedConfig(_WINDOW, permutation=0)),
+        _on_code("transformer_long", "baseline", _WINDOW, steps=_LONG),
+        _on_code("frozen_long", "ours", GuidedConfig(_WINDOW), steps=_LONG),
         _on_code("transformer_full", "baseline", _FULL),
         _on_code("forgetting_full", "ours", transductor(_FULL, head("scaled_cayley"))),
         _on_code("frozen_full", "ours", GuidedConfig(_FULL)),
