@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from safetensors.torch import load_file
 
 from transductor.automata.python_lexing import CONTEXTS, DEEPEST, LEVELS, lexed, lexical_features
-from transductor.extraction import NoMachineNearby, directions_read, extract_head, letter_facts, readable_from
+from transductor.extraction import directions_read, letter_facts, readable_from
 from transductor.model import RationalTransductor
 from transductor.report.style import save_figure
 from transductor.results import Record
@@ -71,19 +71,17 @@ def read_shares(model: RationalTransductor, read: list[bytes]) -> dict[str, floa
 def described(model: RationalTransductor, read: list[bytes]) -> dict[str, Any]:
     """Return letters, directions and what can be read of one model."""
     facts = letter_facts(model.rational_head)
-    try:
-        machine = f"{extract_head(model.rational_head).machine.states} states"
-    except (NoMachineNearby, ValueError) as error:
-        machine = f"none: {error}"[:200]
     letters = [[f.letter, f.moves, f.keeps, f.order, f.residue] for f in facts]
-    used = np.unique(np.frombuffer(b"".join(read), np.uint8)).tolist()
+    used = set(np.unique(np.frombuffer(b"".join(read), np.uint8)).tolist())
+    ordered = [f for f in facts if f.letter in used and f.order is not None and f.order > 1]
     return {
         "letters": [[value if value is None else round(value, 5) for value in row] for row in letters],
-        "used": used,
+        "used": sorted(used),
+        "with_an_order": len(ordered),
+        "that_do_nothing": sum(f.order == 1 for f in facts if f.letter in used),
         "directions_read": directions_read(model),
         "state_dim": model.rational_head.state_dim,
         "readable": read_shares(model, read),
-        "machine": machine,
     }
 
 
@@ -102,10 +100,11 @@ def figure_of(arms: dict[str, Any]) -> Figure:
         below = axes[1, column]
         places = np.arange(len(BLOCKS))
         for shift, kind, colour in ((-0.2, "untrained", "#c9ced8"), (0.2, "trained", "#1f5fbf")):
-            heights = [max(0.0, arm[kind]["readable"][block]) for block in BLOCKS]
+            heights = [arm[kind]["readable"][block] for block in BLOCKS]
             below.bar(places + shift, heights, 0.38, color=colour, label=kind)
         below.set_xticks(places, list(BLOCKS))
-        below.set(ylim=(0, 1), ylabel="read by a linear map, R²")
+        below.axhline(0, color="0.4", lw=1)
+        below.set(ylim=(-0.3, 1), ylabel="read by a linear map, R² on other files")
         below.legend(frameon=False)
     return figure
 
@@ -126,7 +125,7 @@ def main() -> None:
     Record("head_of_code", settings, {"arms": arms}).write(arguments.output / "head_of_code.json")
     save_figure(figure_of(arms), arguments.output / "head_of_code.png")
     for name, arm in arms.items():
-        print(name, arm["trained"]["readable"], "untrained", arm["untrained"]["readable"], arm["trained"]["machine"])
+        print(name, arm["trained"]["readable"], "untrained", arm["untrained"]["readable"])
 
 
 if __name__ == "__main__":
