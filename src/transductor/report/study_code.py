@@ -100,11 +100,17 @@ def _bits(study: StudyRecords) -> Sheet:
         other = reference_of(study, arm)
         row = [arm_label(arm)]
         for length in lengths:
-            row.append(cell(Series(arm).tally(at(length, "bits", FILES)), bits))
+            row.append(cell(judged(arm, length), bits))
             row.append(NOTHING if other is None else difference(paired(arm, other, length)))
         rows.append(tuple(row))
     heads = [head for length in lengths for head in (f"first {length:,} bytes", "difference to its Transformer (95 %)")]
     return Sheet("Bits a byte on files of other packages", ("model", *heads), tuple(rows))
+
+
+def judged(arm: ArmRuns, length: int) -> Tally:
+    """Return the bits a byte of every seed that was run."""
+    entries = {run.seed: entry_of(arm, run.seed, length) for run in arm.runs}
+    return Tally({seed: float(entry["bits"]) for seed, entry in entries.items() if entry is not None}, {})
 
 
 def _replaced(study: StudyRecords) -> Sheet:

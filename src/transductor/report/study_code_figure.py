@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from textwrap import fill
-from typing import Any
+from typing import Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -22,7 +22,8 @@ from transductor.report.study_code import (
 from transductor.report.study_records import ArmRuns, StudyRecords
 from transductor.report.style import SPARE
 
-_LOOKS = {
+_FEW: Final = 20  # choices, below which a share says nothing
+_LOOKS: Final = {
     "transformer": ("#d1495b", "^"),
     "learned": ("#35b0ab", "s"),
     "forgetting": ("#1f5fbf", "o"),
@@ -31,6 +32,14 @@ _LOOKS = {
     "frozen": ("#12224f", "*"),
     "placebo": ("#e58fb1", "X"),
     "lstm": ("#8c6d46", "P"),
+    "before": ("#8c6d46", "<"),
+    "linear": ("#c9a15b", "<"),
+    "fast": ("#35b0ab", "s"),
+    "slow": ("#2a8782", "s"),
+    "slower": ("#145653", "s"),
+    "half": ("#7fb069", "o"),
+    "four": ("#6d9dd1", "o"),
+    "stochastic": ("#a97bd1", "D"),
 }
 
 
@@ -89,13 +98,22 @@ def _by_position(axis: Axes, arms: list[ArmRuns]) -> None:
 def _by_distance(axis: Axes, arms: list[ArmRuns]) -> None:
     for arm in arms:
         length = lengths_of_files(arm)[-1]
+        counts = _counts(arm, length)
         points = [(part, right_share(arm, "bracket", length, part)) for part in range(len(DISTANCES))]
-        points = [(part, tally) for part, tally in points if tally.values]
+        points = [(part, tally) for part, tally in points if tally.values and counts[part] >= _FEW]
         axis.plot([part for part, _ in points], [tally.mean() for _, tally in points], **_look(arm))
     axis.set_xticks(range(len(DISTANCES)), DISTANCES)
     axis.axvline(2.5, color="0.4", lw=1.4, ls=(0, (4, 2)))
     axis.annotate("window", xy=(2.5, 0.02), xycoords=("data", "axes fraction"), ha="right", fontsize=11)
     axis.set(xlabel="bytes back to the bracket that was opened", ylabel="right closing bracket")
+
+
+def _counts(arm: ArmRuns, length: int) -> list[int]:
+    """Return how many closing brackets there were in each bin."""
+    for run in arm.runs:
+        if (entry := entry_of(arm, run.seed, length)) is not None and "bracket" in entry.get("choices", {}):
+            return [count for count, _ in entry["choices"]["bracket"]]
+    return [0] * len(DISTANCES)
 
 
 def _by_throughput(axis: Axes, arms: list[ArmRuns]) -> None:

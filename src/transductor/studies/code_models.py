@@ -30,7 +30,6 @@ C: Final = SourceCode("c", "142a0c3934f64973fc3032199734c636ba89605f61c121a8f936
 WINDOW: Final = 256
 PROBES: Final = (Probe(2048, 256), Probe(32_768, 16))
 RATE: Final = 1e-3
-SLOW: Final = 0.3  # of the rate, for heads
 
 
 def backbone(attention: AttentionKind, *, width: int = 384, layers: int = 8) -> BackboneConfig:
@@ -45,8 +44,8 @@ def backbone(attention: AttentionKind, *, width: int = 384, layers: int = 8) -> 
     )
 
 
-def settings(steps: int, *, batch_size: int = 16, head_rate: float | None = SLOW) -> TrainingSettings:
-    """Return how every arm is trained, on windows of 2 048 bytes."""
+def settings(steps: int, *, batch_size: int = 16, head_rate: float | None = None) -> TrainingSettings:
+    """Return how every arm is trained, on windows of 2 048 bytes; ``head_rate`` is a share of the rate."""
     return TrainingSettings(
         steps=steps,
         length=2048,

@@ -11,12 +11,13 @@ from typing import Any, Final
 
 from transductor.heads import HeadConfig
 from transductor.model import BackboneConfig, FullAttention, GuidedConfig, RotaryPositions, SlidingWindow
-from transductor.studies.code_models import PROBES, PYTHON, SLOW, WINDOW, backbone, head, settings, transductor
+from transductor.studies.code_models import PROBES, PYTHON, WINDOW, backbone, head, settings, transductor
 from transductor.studies.study import EVERY_KIND, Arm, Probe, Study
 from transductor.tasks import FlipFlop, ModularCounting, Task, task_named
 from transductor.training import TrainingSettings
 from transductor.transitions import FamilySpec
 
+_SLOW: Final = 0.3
 _STEPS: Final = 400
 _LONG: Final = 1600
 _BATCH: Final = 8
@@ -50,7 +51,7 @@ _TRACKED: Final[dict[str, tuple[Task, str]]] = {
 }
 
 
-def _on_code(name: str, column: str, model: Any, rate: float | None = SLOW, steps: int = _STEPS) -> Arm:
+def _on_code(name: str, column: str, model: Any, rate: float | None = _SLOW, steps: int = _STEPS) -> Arm:
     return Arm(name, column, PYTHON, model, settings(steps, batch_size=_BATCH, head_rate=rate), PROBES)
 
 
