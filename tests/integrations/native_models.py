@@ -19,7 +19,6 @@ def tiny_config(**overrides: Any) -> RationalTransductorConfig:
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "intermediate_size": 48,
-        "projections": "linear",  # a state that is not read would hide every mistake in it
         "state_dim": None if "head" in overrides else 6,
         "pad_token_id": 0,
         "bos_token_id": 1,
