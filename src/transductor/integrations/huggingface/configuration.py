@@ -122,8 +122,8 @@ class RationalTransductorConfig(PreTrainedConfig):  # type: ignore[misc]
         attention: ``"full"``, ``"sliding"`` (with ``sliding_window``) or ``"none"``.
         sliding_window: Number of positions that sliding attention sees, including the token's own; at least 2.
         injection: ``"deep"`` (the state enters every layer), ``"input"`` (the first) or ``"none"``.
-        projections: How the projections of the state start: ``"linear"``, as ``nn.Linear`` draws them, or ``"zero"``, so
-            that the model starts as its Transformer: better for text.
+        projections: How the projections of the state start: ``"linear"``, as ``nn.Linear`` draws them, or ``"zero"``:
+            the model starts as its Transformer, which is better for text.
         head: A head, or its :class:`~transductor.heads.HeadConfig` (also as plain JSON).  When None, a
             :class:`~transductor.RationalHead` over orthogonal transitions; for more than 4096 tokens over products of
             four reflections, which have 4d parameters per token instead of d(d−1)/2.
