@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from make_code_models import PAGE as PAGE_OF_CODE_MODELS
 from make_theory import ROOT, filled, table, written
 
 from transductor.report.style import median_interval
@@ -481,6 +482,7 @@ PAGES: Final[dict[str, dict[str, Callable[[], str]]]] = {
     },
     "certify": {"nearly right": nearly_right},
     "proofs": {"rocq": rocq},
+    "language_models": PAGE_OF_CODE_MODELS,
 }
 
 

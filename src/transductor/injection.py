@@ -14,6 +14,8 @@ from transductor.checks import one_of
 
 # Up to this many tokens without gradient are decoding, where launches cost more than arithmetic and memory.
 _FEW = 4
+PROJECTIONS: Final = ("linear", "zero")
+"""How projections start: as those of ``nn.Linear``, or at zero."""
 
 # Called before each layer with its number and the stream (B, T, W); returns the stream.
 Inject: TypeAlias = Callable[[int, Tensor], Tensor]
@@ -70,6 +72,12 @@ class Injection(nn.Module, ABC):
     def forward(self, layer: int, stream: Tensor, states: Tensor) -> Tensor:
         """Add ``states (B, T, D)`` to ``stream (B, T, W)`` before ``layer``."""
         return self.into(states)(layer, stream)
+
+    def start_at(self, projections: str) -> None:
+        """Set the projections to their start: ``"linear"`` as ``nn.Linear`` draws them, or ``"zero"``."""
+        one_of("projections", projections, PROJECTIONS)
+        if projections == "zero" and self.projections is not None:
+            nn.init.zeros_(self.projections.get_parameter("weight"))
 
     def projection(self, layer: int) -> Tensor | None:
         """Return ``W^(l) (W, D)``, or None where nothing enters."""

@@ -28,6 +28,8 @@ TRACKERS: Final = ("filter", "orthogonal", "dense", "columns", "lstm", "transfor
 # Automata that are tracked: how many states, the chain, and what is shown of the state.
 TRACKED: Final = ("5_slow", "8_slow", "5_fast", "8_fast")
 TRACKED_WIDE: Final = ("16_slow", "32_slow", "16_fast", "32_fast", "8_slow_revealed", "8_slow_vague")
+# Studies of source code, which are run by name alone: arms without a record are not named as missing.
+CODE_STUDIES: Final = ("stream_defaults", "code_models", "code_models_c")
 _COUNTING: Final = ("transductor_paper", "transductor_ours", *(f"transformer_{name}" for name in POSITIONS))
 
 ARMS: Final[dict[str, tuple[str, ...]]] = {

@@ -255,3 +255,29 @@ def test_a_configuration_of_another_family_is_not_loaded(tmp_path):
     file.write_text(json.dumps(config))
     with pytest.raises(ValueError, match=r"family must be one of 'dense'.*got 'perpetual'"):
         AutoModelForCausalLM.from_pretrained(tmp_path)
+
+
+def test_projections_that_start_at_zero_start_there_again(tmp_path):
+    model = tiny_native(projections="zero")
+    tokens = some_tokens(2, 9)
+    with torch.no_grad():
+        before = model(tokens).logits
+        model.model.core.rational_head.raw_initial_state += 1
+        assert torch.equal(model(tokens).logits, before)  # the state is not read yet
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    stored = {name: value for name, value in safetensors.torch.load_file(file).items() if "projections" not in name}
+    safetensors.torch.save_file(stored, file, metadata={"format": "pt"})
+    again = RationalTransductorForCausalLM.from_pretrained(tmp_path)
+    assert not again.model.core.injection.projections.weight.any()
+    assert again.config.projections == to_transductor(again).config.projections == "zero"
+
+
+def test_an_older_file_says_nothing_of_projections_and_loads_as_it_was(tmp_path):
+    model = tiny_native()
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["projections"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    again = RationalTransductorForCausalLM.from_pretrained(tmp_path)
+    assert_same(weights(again), weights(model))

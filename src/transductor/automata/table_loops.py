@@ -36,6 +36,17 @@ def reached_states(table: Array, start: int) -> tuple[Array, Array]:
 
 
 @compiled_when_large
+def walked(table: Array, letters: Array, start: int) -> Array:
+    """Return the state after each of ``letters`` ``(T,)``."""
+    states = np.empty(len(letters), dtype=np.int64)
+    state = start
+    for place in range(len(letters)):
+        state = table[state, letters[place]]
+        states[place] = state
+    return states
+
+
+@compiled_when_large
 def refined_classes(table: Array, classes: Array, count: int) -> Array:
     """Return for every state its class of the coarsest refinement of ``classes`` that the letters respect.
 

@@ -136,7 +136,7 @@ def known(value: Any, kind: str, names: str) -> Any:
 def subject_of(config: Any, stored: dict[str, Tensor]) -> tuple[dict[str, Tensor], str, bool]:
     """Return the tensors of a model by the names in certificates, their format, and whether the head looks back."""
     if config["kind"] == "TransductorConfig":
-        backbone = known(config, "TransductorConfig", "head backbone injection")["backbone"]
+        backbone = known(config, "TransductorConfig", "head backbone injection projections")["backbone"]
         known(known(backbone, "BackboneConfig", SIZES)["attention"], "NoAttention", "")
         known(backbone.get("positions", {"kind": "NoPositions"}), "NoPositions", "")
     else:

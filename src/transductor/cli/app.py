@@ -10,6 +10,7 @@ from transductor.cli.automaton import automaton
 from transductor.cli.bench import bench
 from transductor.cli.certification import certify
 from transductor.cli.compilation import compile_automaton
+from transductor.cli.corpora import corpus
 from transductor.cli.demo import demo
 from transductor.cli.doctor import doctor
 from transductor.cli.explore import explore
@@ -30,7 +31,7 @@ app = typer.Typer(
 )
 app.add_typer(bench, name="bench")
 app.add_typer(automaton, name="automaton")
-for command in (fit, train, evaluate, predict, reproduce, report):
+for command in (fit, train, evaluate, predict, reproduce, report, corpus):
     app.command()(command)
 app.command("compile")(compile_automaton)
 app.command(context_settings=OPTIONS_OF_STATEMENTS)(theory)

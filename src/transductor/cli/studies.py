@@ -21,7 +21,10 @@ _LATENCY = "latency"
 
 def reproduce(
     studies: Annotated[
-        list[str] | None, typer.Argument(help="Names; without any, all that train. latency times the scan.")
+        list[str] | None,
+        typer.Argument(
+            help="Names; without any, all that train, but for those of source code. latency times the scan."
+        ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from 0.")] = 5,
     quick: Annotated[
@@ -118,14 +121,15 @@ def report(
 
 
 def _studies(names: list[str] | None, seeds: int, quick: bool) -> list[Study]:
-    from transductor.studies import STUDIES
+    from transductor.studies import OF_CODE, STUDIES, quick_code
 
-    unknown = [name for name in names or () if name not in (*STUDIES, _LATENCY)]
+    known = STUDIES | OF_CODE
+    unknown = [name for name in names or () if name not in (*known, _LATENCY)]
     if unknown:
-        raise ValueError(f"studies must be among {', '.join(STUDIES)}, {_LATENCY}; got {unknown[0]!r}")
-    chosen = [STUDIES[name] for name in dict.fromkeys(names or STUDIES) if name in STUDIES]
+        raise ValueError(f"studies must be among {', '.join(known)}, {_LATENCY}; got {unknown[0]!r}")
+    chosen = [known[name] for name in dict.fromkeys(names or STUDIES) if name in known]
     if quick:
-        return [study.shortened() for study in chosen]
+        return [quick_code(study) if study.name in OF_CODE else study.shortened() for study in chosen]
     return [replace(study, seeds=tuple(range(seeds))) for study in chosen]
 
 

@@ -99,6 +99,9 @@ def train(
         int | None, _option("Model", "Part of --state-dim that is stochastic in a universal head; half.", min=1)
     ] = None,
     injection: Annotated[str, _option("Model", "Layers that the state enters: deep (all), input, none.")] = "deep",
+    projections: Annotated[
+        str, _option("Model", "How the state's projections start: linear, or zero, as a Transformer.")
+    ] = "linear",
     attention: Annotated[str, _option("Model", "none, full, or the width of a window, such as 64.")] = "full",
     positions: Annotated[
         str | None, _option("Model", f"{', '.join(POSITIONS)}; else rotary for a transformer, none otherwise.")
@@ -137,6 +140,7 @@ def train(
     annealing_start: Annotated[float | None, _option("Training", "First temperature of stochastic heads; 1.")] = None,
     annealing_end: Annotated[float | None, _option("Training", "Last temperature of stochastic heads; 0.05.")] = None,
     double: Annotated[bool, typer.Option("--double", help="Train in float64.", rich_help_panel="Training")] = False,
+    precision: Annotated[str, _option("Training", "float32, or bfloat16 for the model's products.")] = "float32",
     explosion: Annotated[float, _option("Training", "Stop when the loss is this many times its first value.")] = 1e4,
     seed: Annotated[int, _option("Training", "Seed of weights, data and split.", min=0)] = 0,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between two written states.")] = 100,

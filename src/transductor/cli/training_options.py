@@ -38,7 +38,7 @@ FAMILIES: Final = (
 _SETTINGS: Final = (
     "steps", "length", "shortest", "batch_size", "learning_rate", "weight_decay", "gradient_clip",
     "label_smoothing", "seed", "optimiser", "schedule", "warmup", "clipping", "head_learning_rate", "double",
-    "explosion", "betas",
+    "explosion", "betas", "precision",
 )
 # fmt: on
 
@@ -195,7 +195,8 @@ def model_from(given: Mapping[str, Any], tokens: int, outputs: int) -> SequenceM
     if name == "transformer":
         return Transformer(_backbone(given, tokens, outputs))
     head = _head(given, tokens)
-    return RationalTransductor(head, _backbone(given, tokens, outputs), injection=given["injection"])
+    backbone = _backbone(given, tokens, outputs)
+    return RationalTransductor(head, backbone, injection=given["injection"], projections=given["projections"])
 
 
 def _head(given: Mapping[str, Any], tokens: int) -> RationalHead:

@@ -9,17 +9,22 @@ from transductor.extraction.extracting import (
 )
 from transductor.extraction.generated_groups import GeneratedGroup, generated_group
 from transductor.extraction.hardening import Hardened, harden
+from transductor.extraction.letters import LetterFact, directions_read, letter_facts, readable_from
 
 __all__ = [
     "Extraction",
     "GeneratedGroup",
     "Hardened",
     "LearnedMachine",
+    "LetterFact",
     "NoMachineNearby",
+    "directions_read",
     "extract",
     "extract_from_labels",
     "extract_head",
     "generated_group",
     "harden",
     "labelled",
+    "letter_facts",
+    "readable_from",
 ]

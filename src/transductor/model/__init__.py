@@ -6,6 +6,7 @@ from transductor.model.base import SequenceModel
 from transductor.model.bundle import CheckpointError
 from transductor.model.diagnostics import ScoreTerms, interaction_matrices, score_terms
 from transductor.model.filter_readout import FilterReadout, FilterReadoutConfig
+from transductor.model.guided import GuidedConfig, GuidedState, GuidedTransformer
 from transductor.model.linear_rnn import LinearRNN, LinearRNNConfig, LinearRNNState
 from transductor.model.linear_stack import LinearStack, LinearStackConfig, LinearStackState
 from transductor.model.lstm import LSTM, LSTMConfig, LSTMState
@@ -32,6 +33,9 @@ __all__ = [
     "FilterReadout",
     "FilterReadoutConfig",
     "FullAttention",
+    "GuidedConfig",
+    "GuidedState",
+    "GuidedTransformer",
     "LSTMConfig",
     "LSTMState",
     "LearnedPositions",

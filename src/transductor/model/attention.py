@@ -199,12 +199,22 @@ class CausalAttention(nn.Module):
         )
         bias = _scores_to_add(allowed, block_positions, block_seen, scheme, queries.dtype)
         # (B, H, blocks, ...): heads stand before blocks.
-        mixed = F.scaled_dot_product_attention(query_blocks, cut(keys, 2), cut(values, 2), attn_mask=bias)
+        attended = _blocks_as_rows if queries.is_cuda and bias.shape[1] == 1 else F.scaled_dot_product_attention
+        mixed = attended(query_blocks, cut(keys, 2), cut(values, 2), attn_mask=bias)
         return mixed.flatten(2, 3)[:, :, :time]
 
     def scale(self) -> float:
         """Return the factor of the scores, 1 / √E."""
         return 1 / math.sqrt(self.query.weight.shape[0] // self.attention_heads)
+
+
+def _blocks_as_rows(queries: Tensor, keys: Tensor, values: Tensor, *, attn_mask: Tensor) -> Tensor:
+    """Attend in ``(B, H, blocks, ...)``, blocks as rows: GPU kernels that keep no scores in memory take four axes."""
+    batch, _, blocks = queries.shape[:3]
+    own, theirs, mixed = (each.transpose(1, 2).flatten(0, 1) for each in (queries, keys, values))
+    mask = attn_mask.transpose(1, 2).expand(batch, blocks, -1, -1, -1).flatten(0, 1)
+    mixed = F.scaled_dot_product_attention(own, theirs, mixed, attn_mask=mask)
+    return torch.unflatten(mixed, 0, (batch, blocks)).transpose(1, 2)
 
 
 def _borrowed(

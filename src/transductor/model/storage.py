@@ -17,6 +17,7 @@ from transductor.model.backbone import BackboneConfig
 from transductor.model.base import SequenceModel
 from transductor.model.bundle import Bundle, CheckpointError, tensors_digest
 from transductor.model.filter_readout import FilterReadout, FilterReadoutConfig
+from transductor.model.guided import GuidedConfig, GuidedTransformer
 from transductor.model.linear_rnn import LinearRNN, LinearRNNConfig
 from transductor.model.linear_stack import LinearStack, LinearStackConfig
 from transductor.model.lstm import LSTM, LSTMConfig
@@ -38,7 +39,16 @@ def build(config: Any) -> Saveable:
     """Build a fresh model or head from its configuration."""
     match config:
         case TransductorConfig():
-            return RationalTransductor(build_head(config.head), config.backbone, injection=config.injection)
+            return RationalTransductor(
+                build_head(config.head),
+                config.backbone,
+                injection=config.injection,
+                projections=config.projections,
+            )
+        case GuidedConfig():
+            return GuidedTransformer(
+                config.backbone, config.machine, injection=config.injection, permutation=config.permutation
+            )
         case StackedConfig():
             return StackedTransductor([build_head(head) for head in config.heads], config.backbone)
         case LinearStackConfig():

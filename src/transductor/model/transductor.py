@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 from torch import Tensor
 
-from transductor.configuration import configuration
+from transductor.configuration import LATER, configuration
 from transductor.heads import HeadConfig, HeadState, RationalHead
 from transductor.injection import Inject, build_injection
 from transductor.model.backbone import Backbone, BackboneConfig, BackboneState
@@ -23,6 +23,7 @@ class TransductorConfig:
     head: HeadConfig
     backbone: BackboneConfig
     injection: str = "deep"
+    projections: str = field(default="linear", metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -41,15 +42,19 @@ class TransductorState:
 class RationalTransductor(BackboneModel[TransductorState]):
     """A Transformer with a rational head whose state enters every layer.
 
-    With all projections zero it is the Transformer, bit for bit.
+    With all projections zero, as they can start, it is the Transformer, bit for bit.
 
     Args:
         head: A head driven by tokens, with the backbone's vocabulary.
         backbone: The sizes of the Transformer.
         injection: ``"deep"`` (every layer), ``"input"`` (the first) or ``"none"``.
+        projections: How the projections of the state start: ``"linear"``, as ``nn.Linear`` draws them, or ``"zero"``,
+            so that the model starts as its Transformer: for text, where the head is not what carries the task.
     """
 
-    def __init__(self, head: RationalHead, backbone: BackboneConfig, *, injection: str = "deep") -> None:
+    def __init__(
+        self, head: RationalHead, backbone: BackboneConfig, *, injection: str = "deep", projections: str = "linear"
+    ) -> None:
         super().__init__()
         if not isinstance(head, RationalHead):
             raise TypeError(f"head must be a RationalHead; got {type(head).__name__}")
@@ -62,12 +67,16 @@ class RationalTransductor(BackboneModel[TransductorState]):
             )
         self.rational_head = head
         self.injection = build_injection(injection, head.output_dim, backbone.width, backbone.layers)
+        self.injection.start_at(projections)
+        self._projections = projections
         self.backbone = Backbone(backbone)
 
     @property
     def config(self) -> TransductorConfig:
         """The configuration of head, backbone and injection."""
-        return TransductorConfig(self.rational_head.config, self.backbone.config, self.injection.name)
+        return TransductorConfig(
+            self.rational_head.config, self.backbone.config, self.injection.name, self._projections
+        )
 
     @property
     def heads(self) -> tuple[RationalHead, ...]:

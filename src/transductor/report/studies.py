@@ -18,6 +18,7 @@ from transductor.report.study_records import StudyRecords, read_studies
 from transductor.report.study_sheets import CLAIMS_TITLE, study_sheets
 from transductor.report.style import QUICK, mark_quick, save_figure
 from transductor.results import write_atomically
+from transductor.study_names import CODE_STUDIES
 
 _READING = (
     "The paper's text leaves open what follows; behind the colon is what was done. Every number of our reading of its "
@@ -101,6 +102,8 @@ def _remarks(study: StudyRecords) -> list[str]:
         remarks[-1] += f" Chance is {chances[0]:.3g}."
     if study.name in ("tracking", "tracking_wide"):
         remarks.append("The paper has no such study.")
+    if study.name in CODE_STUDIES:
+        remarks.append("The paper has no such study. What was planned and predicted: docs/language_models.md.")
     if study.name in ("state_tracking", "ablations", "deep_injection"):
         remarks.append("The paper has no such study: every column is ours, and a heading says where it is hardened.")
     if machines:

@@ -71,6 +71,19 @@ class EntryFields(TypedDict):
     excess: NotRequired[float]
     least_loss: NotRequired[float]
     curve: NotRequired[list[tuple[int, float]]]
+    bits: NotRequired[float]
+    files: NotRequired[list[tuple[int, float]]]
+    choices: NotRequired[dict[str, list[tuple[int, int]]]]
+    replaced: NotRequired[dict[str, float]]
+
+
+class CostFields(TypedDict):
+    """What a step and a byte cost."""
+
+    step_seconds: float
+    tokens_per_second: float
+    memory_bytes: int | None
+    decode_seconds: float
 
 
 class TriedFields(TypedDict):
@@ -97,9 +110,10 @@ class MeasuredFields(TypedDict):
     learned: list[dict[str, Any]] | None
     hardened: NotRequired[list[dict[str, Any]] | None]
     hardening: NotRequired[dict[str, Any] | None]
+    costs: NotRequired[dict[str, Any]]
 
 
-_JUDGED_BY = (("mse",), ("labels", "positions", "beyond", "exact", "mistakes"), ("exact",))
+_JUDGED_BY = (("mse",), ("bits", "files"), ("labels", "positions", "beyond", "exact", "mistakes"), ("exact",))
 
 
 def check_study_record(record: Record, study: str, arm: str, seed: int) -> None:
@@ -126,6 +140,8 @@ def check_study_record(record: Record, study: str, arm: str, seed: int) -> None:
         _check("search", search, SearchFields)
         for number, tried in enumerate(search["tried"]):
             _check(f"search.tried[{number}]", tried, TriedFields)
+    if (costs := measured.get("costs")) is not None:
+        _check("costs", costs, CostFields)
     for form in ("learned", "hardened"):
         for number, entry in enumerate(measured.get(form) or ()):
             _check_entry(f"{form}[{number}]", entry)
@@ -140,7 +156,7 @@ def _check_entry(name: str, entry: Mapping[str, Any]) -> None:
         raise ValueError(f"{name} must be of at least one sequence of at least one token")
     if any(not 0 <= entry[key] <= 1 for key in ("positions", "beyond", "last", "exact") if key in entry):
         raise ValueError(f"{name}: shares must lie in [0, 1]")
-    keys = ("mse", "mse_every_position", "relative_error", "excess", "least_loss")
+    keys = ("mse", "mse_every_position", "relative_error", "excess", "least_loss", "bits")
     errors = [entry[key] for key in keys if entry.get(key) is not None]
     counts = [entry[key] for key in ("labels", "mistakes") if key in entry]
     if any(value < 0 for value in (*errors, *counts, *(end for end, _ in entry.get("curve", ())))):

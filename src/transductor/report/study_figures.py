@@ -17,10 +17,12 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFor
 
 from transductor.report.study_cells import by_digit_order, counted, inputs_of, lengths_of, model
 from transductor.report.study_claims import CLAIMS
+from transductor.report.study_code_figure import code_figure
 from transductor.report.study_excess_figure import excess_figure
 from transductor.report.study_maps import ablations_figure, fill_band, injections_figure, state_tracking_figure
 from transductor.report.study_records import Pick, Series, StudyRecords, Tally, at, worst_kind
 from transductor.report.style import MARKERS, READABLE, colour, label
+from transductor.study_names import CODE_STUDIES
 
 _LEAST_ERROR: Final = 1e-33  # below this, float64 cannot tell a squared error from zero
 _LARGEST_ERROR: Final = 1e3
@@ -33,6 +35,7 @@ def study_figure(study: StudyRecords) -> Figure:
         "state_tracking": state_tracking_figure,
         "ablations": ablations_figure,
         "deep_injection": injections_figure,
+        **dict.fromkeys(CODE_STUDIES, code_figure),
         "tracking": excess_figure,
         "tracking_wide": excess_figure,
     }.get(study.name, _values if study.of_numbers else _by_input)

@@ -24,10 +24,12 @@ from transductor.report.study_cells import (
     worst,
 )
 from transductor.report.study_claims import CLAIMS
+from transductor.report.study_code import code_sheets
 from transductor.report.study_excess import excess_sheets
 from transductor.report.study_records import ArmRuns, Entries, Series, StudyRecords, Tally, at, is_adversarial
 from transductor.report.study_tracking import ablation_sheets, state_tracking_sheets, states_found
 from transductor.report.style import label, percent
+from transductor.study_names import CODE_STUDIES
 
 CLAIMS_TITLE: Final = "What the paper says, and what came out on random inputs"
 
@@ -40,6 +42,7 @@ def study_sheets(study: StudyRecords) -> list[Sheet]:
         "state_tracking": state_tracking_sheets,
         "ablations": ablation_sheets,
         "deep_injection": ablation_sheets,
+        **dict.fromkeys(CODE_STUDIES, code_sheets),
         "tracking": excess_sheets,
         "tracking_wide": excess_sheets,
     }.get(study.name, _values if study.of_numbers else _by_input)

@@ -4,6 +4,7 @@ from typing import Final
 
 from transductor.studies.ablations import ablations
 from transductor.studies.base_two_value import base_two_value
+from transductor.studies.code_models import code_models, code_models_c, quick_code
 from transductor.studies.counting import length_generalization, regular_gap
 from transductor.studies.deep_injection import deep_injection
 from transductor.studies.demo import DemoStudy, certified_demo, run_demo
@@ -11,10 +12,12 @@ from transductor.studies.long_addition import long_addition
 from transductor.studies.reproduction import reproduce
 from transductor.studies.running import run_arm
 from transductor.studies.state_tracking import state_tracking
+from transductor.studies.stream_defaults import stream_defaults
 from transductor.studies.study import Arm, Probe, Study
 from transductor.studies.tracking import tracking, tracking_wide
 
 __all__ = [
+    "OF_CODE",
     "STUDIES",
     "Arm",
     "DemoStudy",
@@ -23,14 +26,18 @@ __all__ = [
     "ablations",
     "base_two_value",
     "certified_demo",
+    "code_models",
+    "code_models_c",
     "deep_injection",
     "length_generalization",
     "long_addition",
+    "quick_code",
     "regular_gap",
     "reproduce",
     "run_arm",
     "run_demo",
     "state_tracking",
+    "stream_defaults",
     "tracking",
     "tracking_wide",
 ]
@@ -49,3 +56,6 @@ STUDIES: Final[dict[str, Study]] = {
         tracking_wide,
     )
 }
+
+OF_CODE: Final[dict[str, Study]] = {study.name: study for study in (stream_defaults, code_models, code_models_c)}
+"""Studies that need a corpus and, but for their quick forms, a GPU: they are run by name alone."""

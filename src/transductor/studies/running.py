@@ -17,11 +17,15 @@ import torch
 
 from transductor.configuration import to_plain
 from transductor.model import CheckpointError, LSTMConfig, SequenceModel, build, load, save
+from transductor.model.backbone import Backbone
+from transductor.model.base import BackboneModel
 from transductor.results import Record, environment, read_record
+from transductor.studies.code_judging import costs, judge_code
 from transductor.studies.hardened_column import hardened_column, write_portrait, writing
 from transductor.studies.judging import judge_arm
 from transductor.studies.rate_search import FAILED, rate_search
 from transductor.studies.study import Arm, Study
+from transductor.tasks import SourceCode
 from transductor.training import (
     Trainer,
     TrainingError,
@@ -116,7 +120,8 @@ def is_done(study: Study, arm: Arm, seed: int, folder: Path) -> bool:
 
 def stacks(arm: Arm) -> bool:
     """Say whether several seeds of an arm can be trained as one job."""
-    return not isinstance(arm.model, LSTMConfig)  # cuDNN's LSTM cannot be vmapped
+    # A model of source code fills a GPU by itself; cuDNN's LSTM cannot be vmapped.
+    return not isinstance(arm.task, SourceCode) and not isinstance(arm.model, LSTMConfig)
 
 
 def _searched(study: Study, arm: Arm, folder: Path, device: str) -> dict[str, Any]:
@@ -189,9 +194,17 @@ def build_model(arm: Arm) -> SequenceModel[Any]:
 
 
 def seeded_model(arm: Arm, seed: int, device: str) -> SequenceModel[Any]:
-    """Build the model of an arm as every run with this seed begins."""
+    """Build the model of an arm as every run with this seed begins.
+
+    Of source code all arms with one backbone begin with the same weights in it, so that their differences are smaller
+    than those between seeds.
+    """
     torch.manual_seed(seed)
-    return build_model(arm).to(device)
+    model = build_model(arm)
+    if isinstance(arm.task, SourceCode) and isinstance(model, BackboneModel):
+        torch.manual_seed(seed)
+        model.backbone.load_state_dict(Backbone(model.backbone.config).state_dict())
+    return model.to(device)
 
 
 def _trained_alone(run: _Run, on_step: OnStep | None) -> _Outcome:
@@ -328,7 +341,11 @@ def _judged(run: _Run, model: SequenceModel[Any], measured: dict[str, Any]) -> P
         "learned": None,
         "hardened": None,
     }
-    if measured["training"]["failure"] is None:
+    trained = measured["training"]["failure"] is None
+    if trained and isinstance(arm.task, SourceCode):
+        measurements |= {"learned": judge_code(model, arm), "costs": costs(model, arm)}
+        measurements["corpus"] = arm.task.opened().sha256
+    elif trained:
         measurements["learned"] = judge_arm(model, arm, seed)
         if arm.harden:
             hardened, certificate = run.path(hardened_path), run.path(certificate_path)

@@ -20,6 +20,7 @@ from transductor.tasks.parity import Parity
 from transductor.tasks.partly_observed import PartlyObserved
 from transductor.tasks.registry import TASKS, task_named
 from transductor.tasks.repl_traces import ReplTraces
+from transductor.tasks.source_code import SourceCode
 from transductor.tasks.text_addition import TextAddition
 from transductor.tasks.tomita import Tomita
 
@@ -47,6 +48,7 @@ __all__ = [
     "Parity",
     "PartlyObserved",
     "ReplTraces",
+    "SourceCode",
     "Task",
     "TextAddition",
     "Tomita",

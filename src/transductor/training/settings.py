@@ -12,6 +12,7 @@ from transductor.configuration import LATER, configuration
 OPTIMISERS: Final = ("adamw", "adam")
 SCHEDULES: Final = ("cosine", "linear", "constant")
 CLIPPINGS: Final = ("global", "per_tensor", "none")
+PRECISIONS: Final = ("float32", "bfloat16")
 LABELS: Final = ("every", "last")
 
 
@@ -95,6 +96,8 @@ class TrainingSettings:
         double: Whether to train in float64.
         explosion: Training stops when the loss exceeds this many times the larger of 1 and its first value.
         betas: How long the optimiser remembers gradients and their squares.
+        precision: ``"bfloat16"`` computes the model's products in bfloat16 (autocast); weights and heads stay as they
+            are.
     """
 
     steps: int = 1500
@@ -117,6 +120,7 @@ class TrainingSettings:
     double: bool = False
     explosion: float = 1e4
     betas: tuple[float, float] = field(default=(0.9, 0.999), metadata=LATER)
+    precision: str = field(default="float32", metadata=LATER)
 
     def __post_init__(self) -> None:
         for name in ("steps", "length", "batch_size"):
@@ -136,6 +140,9 @@ class TrainingSettings:
         one_of("optimiser", self.optimiser, OPTIMISERS)
         one_of("schedule", self.schedule, SCHEDULES)
         one_of("clipping", self.clipping, CLIPPINGS)
+        one_of("precision", self.precision, PRECISIONS)
+        if self.double and self.precision != "float32":
+            raise ValueError(f"precision must be 'float32' where training is in float64; got {self.precision!r}")
         one_of("labels", self.labels, LABELS)
         if self.shortest is not None:
             check_positive("shortest", self.shortest)

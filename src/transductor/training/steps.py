@@ -10,8 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from transductor.automata.moore import IGNORED
+from transductor.checks import working_dtype
 from transductor.tasks import Task
 from transductor.training.settings import TrainingSettings
+
+
+def working_precision(device: torch.device, settings: TrainingSettings) -> torch.autocast:
+    """Return the context in which a model of these settings computes on ``device``."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bfloat16")
 
 
 def no_label(labels: Tensor) -> float:
@@ -49,7 +55,7 @@ def labelled_loss(
             errors = errors / unit
         return errors.square().sum() / (labelled.sum().clamp_min(1) if count is None else count)
     loss = nn.functional.cross_entropy(
-        logits.flatten(0, 1),
+        logits.flatten(0, 1).to(working_dtype(logits.dtype)),
         labels.flatten(),
         label_smoothing=label_smoothing,
         ignore_index=IGNORED,

@@ -32,6 +32,7 @@ from transductor.training.steps import (
     no_label,
     right_labels,
     set_schedule,
+    working_precision,
 )
 from transductor.typed_values import check_kind
 
@@ -137,7 +138,8 @@ class Trainer:
 
     def _measured(self, tokens: Tensor, labels: Tensor, lengths: Tensor | None) -> tuple[Tensor, float, float]:
         """Return the loss to differentiate, and the values of loss and accuracy on the complete batch."""
-        logits = self.model(tokens) if lengths is None else self.model(tokens, lengths=lengths)
+        with working_precision(self.device, self.settings):
+            logits = self.model(tokens) if lengths is None else self.model(tokens, lengths=lengths)
         loss = labelled_loss(logits, labels, self.settings.label_smoothing, self._unit(labels))
         return loss, loss.item(), label_accuracy(right_labels(logits, labels), labels).item()
 

@@ -14,7 +14,7 @@ from transformers.utils import CONFIG_NAME
 from transductor.checks import check_positive, one_of
 from transductor.configuration import ConfigurationError, from_plain, to_plain
 from transductor.heads import HEADS, HeadConfig, RationalHead
-from transductor.injection import INJECTIONS
+from transductor.injection import INJECTIONS, PROJECTIONS
 from transductor.json_reading import JSONError, brief, read_json
 from transductor.model import (
     AttentionKind,
@@ -83,6 +83,7 @@ _KINDS: Final[dict[str, Any]] = {
     "attention": str | None,
     "sliding_window": int | None,
     "injection": str,
+    "projections": str,
     "state_dim": int | None,
     "use_cache": bool,
     "tie_word_embeddings": bool,
@@ -121,6 +122,8 @@ class RationalTransductorConfig(PreTrainedConfig):  # type: ignore[misc]
         attention: ``"full"``, ``"sliding"`` (with ``sliding_window``) or ``"none"``.
         sliding_window: Number of positions that sliding attention sees, including the token's own; at least 2.
         injection: ``"deep"`` (the state enters every layer), ``"input"`` (the first) or ``"none"``.
+        projections: How the projections of the state start: ``"linear"``, as ``nn.Linear`` draws them, or ``"zero"``:
+            the model starts as its Transformer, which is better for text.
         head: A head, or its :class:`~transductor.heads.HeadConfig` (also as plain JSON).  When None, a
             :class:`~transductor.RationalHead` over orthogonal transitions; for more than 4096 tokens over products of
             four reflections, which have 4d parameters per token instead of d(d−1)/2.
@@ -143,6 +146,7 @@ class RationalTransductorConfig(PreTrainedConfig):  # type: ignore[misc]
     attention: str | None = None
     sliding_window: int | None = None
     injection: str = "deep"
+    projections: str = "linear"
     head: Any = None
     state_dim: int | None = None
     frozen_parameters: Any = ()
@@ -161,6 +165,7 @@ class RationalTransductorConfig(PreTrainedConfig):  # type: ignore[misc]
         self.attention = _attention_name(self.attention, self.sliding_window)
         self.positions = to_plain(_position_scheme(self.positions, self.attention))
         one_of("injection", self.injection, INJECTIONS)
+        one_of("projections", self.projections, PROJECTIONS)
         self.head = to_plain(_head_config(self.head, self.vocab_size, self.state_dim))
         self.state_dim = _checked_state_dim(from_plain(self.head), self.vocab_size, self.state_dim)
         self.frozen_parameters = _names(self.frozen_parameters)
@@ -232,7 +237,7 @@ class RationalTransductorConfig(PreTrainedConfig):  # type: ignore[misc]
             attention=attention,
             dropout=self.hidden_dropout_prob,
         )
-        return TransductorConfig(from_plain(self.head), backbone, self.injection)
+        return TransductorConfig(from_plain(self.head), backbone, self.injection, self.projections)
 
     @classmethod
     def from_transductor_config(cls, config: TransductorConfig, **others: Any) -> RationalTransductorConfig:
@@ -250,6 +255,7 @@ class RationalTransductorConfig(PreTrainedConfig):  # type: ignore[misc]
             attention=next(name for name, kind in _ATTENTIONS.items() if kind is type(backbone.attention)),
             sliding_window=window,
             injection=config.injection,
+            projections=config.projections,
             head=config.head,
             **others,
         )

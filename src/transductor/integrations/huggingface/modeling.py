@@ -97,7 +97,9 @@ class RationalTransductorModel(RationalTransductorPreTrainedModel):
             # Some families read their numbers while they are built, so a head cannot be built on "meta".
             head = build_head(core_config.head)
         head = head.to(device).to(torch.promote_types(torch.get_default_dtype(), torch.float32))
-        self.core = RationalTransductor(head, core_config.backbone, injection=core_config.injection)
+        self.core = RationalTransductor(
+            head, core_config.backbone, injection=core_config.injection, projections=core_config.projections
+        )
         # The task models have readouts of their own.
         self.core.backbone.readout = nn.Identity()  # type: ignore[assignment]
         self.attends = nn.ModuleList(HuggingFaceAttention(config, layer) for layer in range(config.num_hidden_layers))
@@ -142,6 +144,8 @@ class RationalTransductorModel(RationalTransductorPreTrainedModel):
                     init.copy_(getattr(module, key), value)
                 return
         super()._init_weights(module)
+        if name == "injection.projections" and config.projections == "zero":
+            init.zeros_(module.weight)
 
     @merge_with_config_defaults  # type: ignore[untyped-decorator]
     @capture_outputs  # type: ignore[untyped-decorator]

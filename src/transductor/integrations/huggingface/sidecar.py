@@ -57,7 +57,7 @@ class Sidecar(nn.Module):
         self.rational_head = head
         self.injection = DeepInjection(head.output_dim, width, len(layers))
         assert self.injection.projections is not None
-        nn.init.zeros_(self.injection.projections.weight)
+        self.injection.start_at("zero")
         self.depth, self.layers = depth, layers
         self.reads_features = head.transitions.feature_dim is not None
         self.register_buffer("token_classes", token_classes)
