@@ -42,11 +42,48 @@ def group_count(chunks: int, dim: int) -> int:
     return 0 if chunks <= 4 * group else ceiling(chunks, group)
 
 
-def product_shapes(batch: int, time: int, dim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def product_shapes(
+    batch: int, time: int, dim: int, symbols: int, *, masked: bool = False, packed: bool = False, double: bool = False
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the shapes of the products of chunks and of groups that a forward pass keeps for its backward pass."""
     block = row_block(dim)
+    if walk_letters(batch, time, dim, symbols, masked=masked, packed=packed, double=double):
+        return (batch, 0, block, block), (batch, 0, block, block)
     chunks = chunk_count(batch, time, dim)
     return (batch, chunks if chunks > 1 else 0, block, block), (batch, group_count(chunks, dim), block, block)
+
+
+# Nanoseconds of a step of a walk by state, measured on an H200 with a program per multiprocessor; and of a multiplication and
+# an addition of a product on the matrix units.
+_WALK_STEP = {16: 60.0, 32: 80.0, 64: 200.0, 128: 700.0}
+_PRODUCT_STEP = 2 / 40_000
+_PROGRAMS = 132
+# Both orders of all words together; they are read from the second-level cache.
+_WORDS_BYTES = 24 << 20
+
+
+def walk_letters(
+    batch: int, time: int, dim: int, symbols: int, *, masked: bool, packed: bool, double: bool
+) -> int:
+    """Return the tokens per word of a walk; 0 where products of chunks are quicker (or matrices have no tokens)."""
+    block = walk_block(dim)
+    if symbols == 0 or packed or block not in _WALK_STEP or time < 64:
+        return 0
+    size = 2 * (8 if double else 4) * block**2
+    letters = max(k for k in range(1, 5) if k == 1 or (symbols + masked) ** k * size <= _WORDS_BYTES)
+    walk = time / letters * _WALK_STEP[block] * max(1.0, batch / _PROGRAMS)
+    products = batch * time * block**3 * _PRODUCT_STEP
+    return letters if dim > LARGEST_STATE or (dim > 16 and walk < products) else 0
+
+
+def walk_block(dim: int) -> int:
+    """Round d up to a power of two of at least sixteen: what a walk and a product of tiles hold."""
+    return max(16, row_block(dim))
+
+
+def walk_grid(block: int) -> tuple[int, int]:
+    """Return into how many rows and columns of threads a walk divides a matrix."""
+    return {16: (4, 8), 32: (8, 4), 64: (16, 16), 128: (32, 32)}[block]
 
 
 def row_block(dim: int) -> int:

@@ -27,7 +27,7 @@ def by_token(passes: Passes, states: Tensor, adjoints: Tensor, begin: int) -> Te
         block = max(16, passes.block)
         first_row, last_row = begin // passes.time, cuts.ceiling(begin + count, passes.time)
         rows = last_row - first_row
-        sums = min(1024, max(32, _room_for_sums(states) // (passes.symbols * passes.dim**2)))
+        sums = min(1024, max(32, room_for_sums(states) // (passes.symbols * passes.dim**2)))
         spans = min(cuts.ceiling(passes.time, 64), max(1, sums // rows))
         span = cuts.ceiling(passes.time, spans)
         parts = rows * spans
@@ -39,8 +39,8 @@ def by_token(passes: Passes, states: Tensor, adjoints: Tensor, begin: int) -> Te
             D=passes.dim, BLOCK=block, SYMBOLS=passes.symbols, AHEAD=4, MASKED=passes.mask is not None, PACKED=packed,
             ACC=passes.acc, warps=block**2 // 256,
         )  # fmt: skip
-        return _summed(passes, partial)
-    spans = cuts.picking_spans(count, passes.symbols, _room_for_sums(states) // (passes.symbols * passes.dim**2))
+        return over_parts(passes, partial)
+    spans = cuts.picking_spans(count, passes.symbols, room_for_sums(states) // (passes.symbols * passes.dim**2))
     if spans:
         partial = passes.empty(spans, passes.symbols, passes.dim, passes.dim)
         chosen = torch.empty(count, dtype=torch.int32, device=passes.initial.device)
@@ -51,7 +51,7 @@ def by_token(passes: Passes, states: Tensor, adjoints: Tensor, begin: int) -> Te
             D=passes.dim, BLOCK=max(16, passes.block), TILE=32, MASKED=passes.mask is not None, PACKED=packed,
             PRECISION=passes.precision, ACC=passes.acc, warps=1 if passes.block <= 32 else 4,
         )  # fmt: skip
-        return _summed(passes, partial)
+        return over_parts(passes, partial)
     here = flat[begin : begin + count]
     if passes.mask is not None:  # sorted last, and left out
         here = here.where(passes.mask.view(-1)[begin : begin + count].bool(), passes.symbols)
@@ -76,7 +76,7 @@ def by_token(passes: Passes, states: Tensor, adjoints: Tensor, begin: int) -> Te
     return total
 
 
-def _summed(passes: Passes, partial: Tensor) -> Tensor:
+def over_parts(passes: Passes, partial: Tensor) -> Tensor:
     """Sum ``(P, V, D, D)`` over P."""
     total = passes.empty(*partial.shape[1:])
     size = total.numel()
@@ -89,7 +89,7 @@ def _summed(passes: Passes, partial: Tensor) -> Tensor:
     return total
 
 
-def _room_for_sums(states: Tensor) -> int:
+def room_for_sums(states: Tensor) -> int:
     """Return how many numbers partial sums may hold together: an eighth of the states where these are large."""
     return 1 << 22 if states.numel() < LARGE else states.numel() // 8
 

@@ -49,6 +49,10 @@ class Passes:
         self.per_group = cuts.chunks_per_group(self.chunks, self.dim)
         self.groups = cuts.group_count(self.chunks, self.dim)
         self.block = cuts.row_block(self.dim)
+        self.letters_of_walk = cuts.walk_letters(
+            self.batch, self.time, self.dim, self.symbols,
+            masked=mask is not None, packed=starts is not None, double=initial.dtype == torch.float64,
+        )  # fmt: skip
         self.work = initial.dtype
         self.acc = tl.float64 if self.work == torch.float64 else tl.float32
         self.precision = "ieee" if self.work == torch.float64 else "tf32x3"
@@ -64,12 +68,12 @@ class Passes:
             return
         self.ordered = True
         device = self.initial.device
-        acc = _product_dtype(device, self.work)
+        acc = product_dtype(device, self.work)
         count = 0
         if self.dim <= 16 and not reverse:
             self.letters = cuts.word_letters(self.symbols)
             count = (self.symbols + 1) ** self.letters
-            self.words = torch.empty(count, 16, 16, dtype=_TORCH[acc], device=device)
+            self.words = torch.empty(count, 16, 16, dtype=TORCH_DTYPE[acc], device=device)
         self.rows = torch.empty(self.symbols, self.block, self.block, dtype=self.matrices.dtype, device=device)
         launch(
             prepared, (count + self.symbols,),
@@ -116,7 +120,7 @@ class Passes:
             products, (self.batch * chunks,),
             source, tokens, mask, starts, out.rows, out.columns, chunks, time, length, self.symbols,
             D=self.dim, BLOCK=block, ROWS=self.block, LETTERS=letters, LINE=warps == 1,
-            ACC=_product_dtype(source.device, self.work), DENSE=tokens is None, ORDERED=ordered,
+            ACC=product_dtype(source.device, self.work), DENSE=tokens is None, ORDERED=ordered,
             MASKED=mask is not None, PACKED=starts is not None, warps=warps, stages=1 if warps == 1 else 2,
         )  # fmt: skip
         return out
@@ -214,11 +218,11 @@ class Passes:
         )  # fmt: skip
 
 
-_TORCH = {tl.float32: torch.float32, tl.float64: torch.float64}
+TORCH_DTYPE = {tl.float32: torch.float32, tl.float64: torch.float64}
 
 
 @lru_cache(maxsize=64)
-def _product_dtype(device: torch.device, work: torch.dtype) -> Any:
+def product_dtype(device: torch.device, work: torch.dtype) -> Any:
     """Return float64 where the matrix units are as fast in it as in float32 (A100, H100, H200), else the work dtype."""
     if work == torch.float64 or device.type != "cuda":
         return tl.float64

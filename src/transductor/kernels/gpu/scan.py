@@ -13,6 +13,7 @@ from torch import Tensor
 
 from transductor.kernels.gpu import matrix_gradients
 from transductor.kernels.gpu.passes import Passes
+from transductor.kernels.gpu.walking import Walk
 
 
 def forward(
@@ -35,6 +36,9 @@ def forward(
     """
     passes = Passes(matrices, tokens, initial, mask, starts)
     additive = None if bias is None else bias.contiguous()
+    if passes.letters_of_walk:
+        nothing = passes.no_products()
+        return Walk(passes, passes.letters_of_walk).forward(additive), *nothing
     if passes.chunks == 1:
         nothing = passes.no_products()
         return passes.states(additive, None), *nothing
@@ -65,6 +69,11 @@ def backward(
     passes = Passes(matrices, tokens, initial, mask, starts)
     grad = grad.contiguous()
     to_initial = torch.zeros_like(passes.initial) if starts is not None else torch.empty_like(passes.initial)
+    if passes.letters_of_walk:
+        to_matrices, to_bias = Walk(passes, passes.letters_of_walk).backward(
+            states, grad, to_initial, wants_matrices=wants_matrices, wants_bias=wants_bias
+        )
+        return None if to_matrices is None else to_matrices.to(matrices.dtype), to_bias, to_initial
     entering = None
     if passes.chunks > 1:
         passes.prepare(reverse=True)
