@@ -113,7 +113,7 @@ def many_tokens(request, monkeypatch):
 @pytest.mark.parametrize("prepared", [False, True], ids=["as_it_lies", "prepared"])
 def test_every_size_of_a_small_vocabulary(symbols, prepared, tiny_cut, monkeypatch):
     """Words of one to four letters, a table laid out anew or read where it lies."""
-    monkeypatch.setattr(cuts, "prepares", lambda positions, symbols: prepared)
+    monkeypatch.setattr(cuts, "prepares", lambda positions, symbols, *, reverse: prepared)
     leaves, tokens = operands(14, batch=2, dim=5, symbols=symbols)
     assert_kernels_agree(without_bias(leaves), tokens)
 
@@ -121,7 +121,7 @@ def test_every_size_of_a_small_vocabulary(symbols, prepared, tiny_cut, monkeypat
 @pytest.mark.parametrize("symbols", [17, 300])
 @pytest.mark.parametrize("prepared", [False, True], ids=["as_it_lies", "prepared"])
 def test_every_size_of_a_large_vocabulary(symbols, prepared, tiny_cut, many_tokens, monkeypatch):
-    monkeypatch.setattr(cuts, "prepares", lambda positions, symbols: prepared)
+    monkeypatch.setattr(cuts, "prepares", lambda positions, symbols, *, reverse: prepared)
     leaves, tokens = operands(14, batch=2, dim=5, symbols=symbols)
     assert_kernels_agree(without_bias(leaves), tokens)
 
@@ -206,7 +206,7 @@ def test_a_document_that_overflows_does_not_touch_the_next(tiny_cut):
 @pytest.mark.parametrize("prepared", [False, True], ids=["as_it_lies", "prepared"])
 @pytest.mark.parametrize("wrong", [-1, 3, 2**40 + 1])
 def test_an_unknown_token_is_seen_and_reads_no_foreign_memory(wrong, prepared, tiny_cut, monkeypatch):
-    monkeypatch.setattr(cuts, "prepares", lambda positions, symbols: prepared)
+    monkeypatch.setattr(cuts, "prepares", lambda positions, symbols, *, reverse: prepared)
     monkeypatch.setattr("transductor.recurrence.arguments.check_token_ids", lambda *_: None)  # as on a GPU
     leaves, tokens = operands(26, batch=2, dim=3, symbols=3, dtype=torch.float32)
     tokens[0, 9] = wrong

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 TRITON_FOUND = find_spec("triton") is not None
 LARGEST_STATE = 64  # d up to which a row of a matrix fits in a thread
+LARGEST_WALK = 128  # d up to which a matrix fits in the threads of one program
 
 
 def ceiling(numerator: int, denominator: int) -> int:
@@ -67,13 +68,18 @@ def walk_letters(
 ) -> int:
     """Return the tokens per word of a walk; 0 where products of chunks are quicker (or matrices have no tokens)."""
     block = walk_block(dim)
-    if symbols == 0 or packed or block not in _WALK_STEP or time < 64:
+    if symbols == 0 or packed or dim > LARGEST_WALK:
         return 0
     size = 2 * (8 if double else 4) * block**2
     letters = max(k for k in range(1, 5) if k == 1 or (symbols + masked) ** k * size <= _WORDS_BYTES)
     walk = time / letters * _WALK_STEP[block] * max(1.0, batch / _PROGRAMS)
     products = batch * time * block**3 * _PRODUCT_STEP
-    return letters if dim > LARGEST_STATE or (dim > 16 and walk < products) else 0
+    return letters if dim > LARGEST_STATE or (dim > 16 and time >= 256 and walk < products) else 0
+
+
+def letter_tiles(block: int, symbols: int) -> tuple[int, int, int]:
+    """Return how a letter's step is cut: items per span, states multiplied at a time, warps."""
+    return max(1024, 64 * min(symbols, 64)), 32, {16: 1, 32: 1, 64: 4, 128: 8}[block]
 
 
 def walk_block(dim: int) -> int:
@@ -108,15 +114,30 @@ def picking_spans(positions: int, symbols: int, room: int) -> int:
 
     A span is short enough for one token to have it all, and ``room`` is how many sums per token there may be.
     """
+    if symbols <= 16:
+        return max(1, min(room, 512, ceiling(positions, 256)))
     spans = min(room, ceiling(positions, 2048))
     return spans if positions * symbols <= 1 << 24 and positions <= 4096 * spans else 0
 
 
-def prepares(positions: int, symbols: int) -> bool:
-    """Tell whether there are so many positions that laying the table out for them saves time."""
-    return positions >= 16 * symbols
+def short_runs(positions: int, symbols: int, dim: int) -> bool:
+    """Tell whether a token has so few positions that they are summed one after another; else on the matrix units."""
+    return dim <= 32 and positions < 32 * symbols
+
+
+def prepares(positions: int, symbols: int, *, reverse: bool) -> bool:
+    """Tell whether there are so many positions that laying the table out for them saves time.
+
+    Read as it lies, a transposed matrix takes twice as long.
+    """
+    return positions >= (2 if reverse else 16) * symbols
 
 
 def word_letters(symbols: int) -> int:
     """Return the tokens per word in the table of word products (2 KiB each), which must stay in fast memory."""
     return max(k for k in range(1, 5) if k == 1 or (symbols + 1) ** k <= 100)
+
+
+def walk_ahead(block: int) -> int:
+    """Return for how many steps a walk reads matrices ahead, an even number."""
+    return {16: 6, 32: 4, 64: 4, 128: 2}[block]

@@ -10,7 +10,7 @@ import triton.language as tl
 
 
 @triton.jit
-def _states_before(states, initial, starts, place, time, keep, j, D: tl.constexpr, PACKED: tl.constexpr):
+def states_before(states, initial, starts, place, time, keep, j, D: tl.constexpr, PACKED: tl.constexpr):
     """Load ``h_{t-1}`` for flat positions ``place (N)``: ``(N, BLOCK)``."""
     position = place % time
     if PACKED:
@@ -169,7 +169,7 @@ def picked(
         t = slot + tl.arange(0, TILE)
         held = t < matched
         here = tl.load(place + t, mask=held, other=0)
-        before = _states_before(states, initial, starts, begin + here, time, held, i, D, PACKED)
+        before = states_before(states, initial, starts, begin + here, time, held, i, D, PACKED)
         adjoint = tl.load(
             adjoints + (here.to(tl.int64) * D)[None, :] + i[:, None], mask=(i < D)[:, None] & held[None, :], other=0.0
         )
@@ -187,81 +187,6 @@ def _real_token(tokens, mask, begin, here, stop, symbols, MASKED: tl.constexpr):
     return tl.load(tokens + begin + here, mask=real, other=symbols)
 
 
-@triton.jit(do_not_specialize=["begin", "count", "time", "symbols"])
-def grouped_runs(
-    adjoints, states, initial, starts, order, sorted_tokens, out, edges, begin, count, time, symbols,
-    D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, PACKED: tl.constexpr, PRECISION: tl.constexpr,
-    ACC: tl.constexpr,
-):  # fmt: skip
-    """Sum over many tokens: a tile of positions sorted by token holds runs of equal tokens, each one small product.
-
-    A run inside the tile is finished; one that crosses its edge leaves its part in ``edges[tile, 0]`` (begun before)
-    or ``edges[tile, 1]`` (begun here).
-    """
-    tile = tl.program_id(0)
-    slot = tile * TILE + tl.arange(0, TILE)
-    held = slot < count
-    token = tl.load(sorted_tokens + slot, mask=held, other=symbols).to(tl.int32)
-    place = tl.load(order + slot, mask=held, other=0).to(tl.int32) + begin
-    i = tl.arange(0, BLOCK)
-    inner = (i < D)[:, None]
-    keep = held & (token >= 0) & (token < symbols)
-    before = _states_before(states, initial, starts, place, time, keep, i, D, PACKED)
-    earlier = tl.load(sorted_tokens + tile * TILE - 1, mask=tile > 0, other=-1).to(tl.int32)
-    following = tl.load(sorted_tokens + (tile + 1) * TILE, mask=(tile + 1) * TILE < count, other=-1).to(tl.int32)
-    here = i[:, None] * D + i[None, :]
-    done = 0
-    total = tl.minimum(count - tile * TILE, TILE)
-    while done < total:
-        current = tl.min(tl.where(slot >= tile * TILE + done, token, 2147483647))
-        mine = held & (token == current)
-        chosen = tl.load(
-            adjoints + ((place - begin).to(tl.int64) * D)[None, :] + i[:, None],
-            mask=inner & (mine & keep)[None, :],
-            other=0.0,
-        )
-        summed = tl.dot(chosen, before, input_precision=PRECISION, out_dtype=ACC)
-        length = tl.sum(mine.to(tl.int32))
-        begun = (done == 0) & (current == earlier)
-        goes_on = (done + length == TILE) & (current == following)
-        target = tl.where(begun, 0, 1) * D * D + tile.to(tl.int64) * 2 * D * D
-        known = (current >= 0) & (current < symbols)
-        crosses = begun | goes_on
-        edge = tl.where(known & crosses, D, 0)
-        finished = tl.where(known & (crosses == 0), D, 0)
-        tl.store(edges + target + here, summed, mask=(i < edge)[:, None] & (i < edge)[None, :])
-        inside = (i < finished)[:, None] & (i < finished)[None, :]
-        tl.store(out + current.to(tl.int64) * D * D + here, summed, mask=inside)
-        done += length
-
-
-@triton.jit(do_not_specialize=["count", "tiles", "symbols"])
-def joined_runs(
-    sorted_tokens, edges, out, count, tiles, symbols,
-    D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, ACC: tl.constexpr,
-):  # fmt: skip
-    """Sum every run that leaves its tile over the tiles it crosses, in their order."""
-    tile = tl.program_id(0)
-    current = tl.load(sorted_tokens + (tile + 1) * TILE - 1, mask=(tile + 1) * TILE <= count, other=-1).to(tl.int32)
-    following = tl.load(sorted_tokens + (tile + 1) * TILE, mask=(tile + 1) * TILE < count, other=-2).to(tl.int32)
-    first = tl.load(sorted_tokens + tile * TILE).to(tl.int32)
-    earlier = tl.load(sorted_tokens + tile * TILE - 1, mask=tile > 0, other=-1).to(tl.int32)
-    began_here = (first != current) | (earlier != current)
-    if (current == following) & began_here & (current >= 0) & (current < symbols):
-        i = tl.arange(0, BLOCK)
-        here = i[:, None] * D + i[None, :]
-        inner = (i < D)[:, None] & (i < D)[None, :]
-        total = tl.load(edges + (tile.to(tl.int64) * 2 + 1) * D * D + here, mask=inner, other=0.0)
-        other = tile + 1
-        goes_on = 1
-        while goes_on > 0:
-            total += tl.load(edges + other.to(tl.int64) * 2 * D * D + here, mask=inner, other=0.0)
-            other += 1
-            ahead = tl.load(sorted_tokens + other * TILE, mask=other * TILE < count, other=-1).to(tl.int32)
-            goes_on = (ahead == current).to(tl.int32)
-        tl.store(out + current.to(tl.int64) * D * D + here, total, mask=inner)
-
-
 @triton.jit(do_not_specialize=["begin", "count", "time"])
 def outer(
     adjoints, states, initial, starts, out, begin, count, time,
@@ -274,7 +199,7 @@ def outer(
     i = tl.arange(0, BLOCK)
     inner = keep[:, None] & (i < D)[None, :]
     adjoint = tl.load(adjoints + (local.to(tl.int64) * D)[:, None] + i[None, :], mask=inner, other=0.0)
-    before = _states_before(states, initial, starts, place, time, keep, i, D, PACKED)
+    before = states_before(states, initial, starts, place, time, keep, i, D, PACKED)
     where = (place.to(tl.int64) * (D * D))[:, None, None] + (i * D)[None, :, None] + i[None, None, :]
     rows = inner[:, :, None] & (i < D)[None, None, :]
     tl.store(out + where, adjoint[:, :, None] * before[:, None, :], mask=rows)

@@ -62,6 +62,20 @@ def _finished(
         tl.store(every + at_position, value, mask=inner & there[None, :])
 
 
+@triton.jit
+def _exact_where_infinite(matrix, value, after, TILE: tl.constexpr):
+    """Multiply states once more where the result is not finite: an infinite number, split for TF32, becomes NaN."""
+    wrong = tl.max((~(tl.abs(after) < float("inf"))).to(tl.int32), 0)
+    if tl.max(wrong) > 0:
+        column = tl.arange(0, TILE)
+        for one in range(0, TILE):
+            chosen = (column == one)[None, :]
+            vector = tl.sum(tl.where(chosen, value, 0.0), 1)
+            exact = tl.sum(matrix * vector[None, :], 1)
+            after = tl.where(chosen & (wrong > 0)[None, :], exact[:, None], after)
+    return after
+
+
 @triton.jit(
     do_not_specialize=[
         "items", "span", "words", "time", "symbols", "letter", "source_rows", "source_stride", "source_offset",
@@ -149,11 +163,7 @@ def letter_steps(
             if STEPS:
                 after = tl.dot(matrix, value, input_precision=PRECISION, out_dtype=ACC)
                 if PRECISION != "ieee":
-                    # Splitting an infinite number gives NaN: such states are multiplied once more, as they are.
-                    odd = tl.max((~(tl.abs(after) < float("inf"))).to(tl.int32), 0) > 0
-                    if tl.max(odd.to(tl.int32)) > 0:
-                        plain = tl.dot(matrix, value, input_precision="ieee", out_dtype=ACC)
-                        after = tl.where(odd[None, :], plain, after)
+                    after = _exact_where_infinite(matrix, value, after, TILE)
                 _finished(
                     after, additive, mask, out, every, row, word, held, i, time, letter, out_rows, out_stride, out_offset,
                     D, LETTERS, SHIFT, ADDITIVE, MASKED, EVERY,

@@ -6,15 +6,28 @@ import torch
 from torch import Tensor
 
 from transductor.kernels.gpu import cuts
-from transductor.kernels.gpu.gradients import grouped_runs, joined_runs, outer, picked, summed, switched
+from transductor.kernels.gpu.gradients import outer, picked, summed, switched
 from transductor.kernels.gpu.launch import launch
 from transductor.kernels.gpu.passes import Passes
+from transductor.kernels.gpu.runs import grouped_runs, joined_runs, short_runs, sorting_keys
 
 # Up to this many tokens, one sum per token in registers costs less than sorting the positions (or picking them).
 _SWITCHED = 16
 # From this many numbers on (32 MiB of float32 states) memory counts as much as time: adjoints that were not asked for
 # are kept for half of the positions or less at a time, and there are fewer partial sums.
 LARGE = 1 << 23
+
+
+def slabs(passes: Passes, states: Tensor, kept: int) -> int:
+    """Return in how many parts the adjoints of a scan are computed, beside ``kept`` bytes of products.
+
+    Together they take two fifths of what has to be there anyway: tokens, table, states and the gradients of both.
+    """
+    if states.numel() < LARGE:
+        return 1
+    least = 8 * passes.batch * passes.time + 2 * passes.matrices.nbytes + 2 * states.nbytes
+    room = 2 * least // 5 - kept - states.nbytes // 8
+    return min(8, cuts.ceiling(states.nbytes, room)) if room > 0 else 8
 
 
 def by_token(passes: Passes, states: Tensor, adjoints: Tensor, begin: int) -> Tensor:
@@ -52,26 +65,43 @@ def by_token(passes: Passes, states: Tensor, adjoints: Tensor, begin: int) -> Te
             PRECISION=passes.precision, ACC=passes.acc, warps=1 if passes.block <= 32 else 4,
         )  # fmt: skip
         return over_parts(passes, partial)
-    here = flat[begin : begin + count]
-    if passes.mask is not None:  # sorted last, and left out
-        here = here.where(passes.mask.view(-1)[begin : begin + count].bool(), passes.symbols)
+    return _sorted(passes, states, adjoints, begin)
+
+
+def _sorted(passes: Passes, states: Tensor, adjoints: Tensor, begin: int) -> Tensor:
+    """Sum per token over positions sorted by token."""
+    assert passes.tokens is not None
+    count, symbols, device = len(adjoints), passes.symbols, adjoints.device
     # Narrow keys sort faster; but Triton 3.6 cannot mix them with a float64 product.
-    narrow = torch.int16 if passes.symbols < 1 << 15 and passes.work == torch.float32 else torch.int32
-    sorted_tokens, order = torch.sort(here.clamp(-1, passes.symbols).to(narrow), stable=True)
-    tile, block = 64, max(16, passes.block)
+    narrow = symbols < (1 << 16) - 1 and passes.work == torch.float32
+    lowest = -(1 << 15) if narrow else 0
+    keys = torch.empty(count, dtype=torch.int16 if narrow else torch.int32, device=device)
+    masked, packed = passes.mask is not None, passes.starts is not None
+    launch(
+        sorting_keys, (cuts.ceiling(count, 1024),), passes.tokens, passes.mask, keys, begin, count, symbols, lowest,
+        TILE=1024, MASKED=masked, warps=4,
+    )  # fmt: skip
+    keys, order = torch.sort(keys, stable=True)
+    block = max(16, passes.block)
+    short = cuts.short_runs(count, symbols, passes.dim)
+    tile = 128 if short else 64
     tiles = cuts.ceiling(count, tile)
     edges = passes.empty(tiles, 2, passes.dim, passes.dim)
-    total = torch.zeros(passes.matrices.shape, dtype=passes.work, device=passes.initial.device)
+    total = torch.zeros(passes.matrices.shape, dtype=passes.work, device=device)
+    args = adjoints, states, passes.initial, passes.starts, order, keys, total, edges, begin, count, passes.time
+    if short:
+        launch(
+            short_runs, (tiles,), *args, symbols, lowest,
+            D=passes.dim, BLOCK=block, TILE=tile, AHEAD=4, PACKED=packed, ACC=passes.acc, warps=block**2 // 256,
+        )  # fmt: skip
+    else:
+        launch(
+            grouped_runs, (tiles,), *args, symbols, lowest,
+            D=passes.dim, BLOCK=block, TILE=tile, PACKED=packed, PRECISION=passes.precision, ACC=passes.acc, warps=4,
+        )  # fmt: skip
     launch(
-        grouped_runs, (tiles,),
-        adjoints, states, passes.initial, passes.starts, order, sorted_tokens, total, edges, begin, count,
-        passes.time, passes.symbols,
-        D=passes.dim, BLOCK=block, TILE=tile, PACKED=packed,
-        PRECISION=passes.precision, ACC=passes.acc, warps=4,
-    )  # fmt: skip
-    launch(
-        joined_runs, (tiles,), sorted_tokens, edges, total, count, tiles, passes.symbols,
-        D=passes.dim, BLOCK=block, TILE=tile, ACC=passes.acc, warps=1,
+        joined_runs, (tiles,), keys, edges, total, count, symbols, lowest,
+        D=passes.dim, BLOCK=block, TILE=tile, LANES=max(2, 8192 // block**2), ACC=passes.acc, warps=4,
     )  # fmt: skip
     return total
 

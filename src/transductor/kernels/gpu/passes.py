@@ -64,7 +64,7 @@ class Passes:
 
     def prepare(self, *, reverse: bool) -> None:
         """Lay the table out as the passes read it, where that is worth a launch."""
-        if self.tokens is None or not cuts.prepares(self.batch * self.time, self.symbols):
+        if self.tokens is None or not cuts.prepares(self.batch * self.time, self.symbols, reverse=reverse):
             return
         self.ordered = True
         device = self.initial.device
@@ -81,6 +81,10 @@ class Passes:
             D=self.dim, BLOCK=self.block, LETTERS=self.letters, ACC=acc, TRANSPOSED=reverse,
             warps=1,
         )  # fmt: skip
+
+    def forget(self) -> None:
+        """Let go of the table as it was laid out: the passes that read it are done."""
+        self.rows = self.words = self.matrices
 
     def chunk_products(self) -> ChunkProducts:
         """Multiply the matrices of every chunk: ``(B, K, R, R)``."""

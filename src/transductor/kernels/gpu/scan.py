@@ -83,8 +83,8 @@ def backward(
     if wants_matrices and tokens is None:
         to_matrices = torch.empty_like(passes.matrices)
     lanes = passes.batch * passes.chunks
-    share = 2 if passes.length >= 4 * passes.dim else 4  # shorter chunks leave larger products
-    slabs = 1 if wants_bias else max(1, min(8, lanes, share * (grad.numel() // matrix_gradients.LARGE)))
+    kept = chunk_products.nbytes + group_products.nbytes
+    slabs = 1 if wants_bias else min(lanes, matrix_gradients.slabs(passes, states, kept))
     bounds = [lanes * slab // slabs for slab in range(slabs + 1)]
     positions = [passes.position_of(bound) for bound in bounds]
     # The adjoints of one slab; the next one uses the same memory.
@@ -92,6 +92,8 @@ def backward(
     for first, last, begin, end in zip(bounds, bounds[1:], positions, positions[1:], strict=False):
         adjoints = room[: end - begin]
         passes.adjoints(grad, entering, to_initial, adjoints, first, last)
+        if last == lanes:
+            passes.forget()
         if tokens is None and to_matrices is not None:
             matrix_gradients.by_position(passes, states, adjoints, begin, to_matrices)
         elif wants_matrices:

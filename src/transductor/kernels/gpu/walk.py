@@ -104,8 +104,8 @@ def walk(
     i = tl.arange(0, BLOCK)
     even = tl.arange(0, A)[:, None] * X + tl.arange(0, X)[None, :]
     odd = tl.arange(0, Y)[:, None] * B + tl.arange(0, B)[None, :]
-    last = steps - 1
-    edge = tl.maximum(last, 0) if REVERSED else 0
+    last = tl.maximum(steps - 1, 0)
+    edge = last if REVERSED else 0
     spelled = spelled + row * steps + edge
     responses_here = responses
     if ADDITIVE:
@@ -135,31 +135,38 @@ def walk(
     for ahead in tl.static_range(AHEAD):
         letters = letters + (_word_at(spelled, AHEAD + ahead, last, SIGN),)
     for step in range(0, main, AHEAD):
-        current = upcoming
-        upcoming = ()
-        for ahead in tl.static_range(AHEAD):
-            upcoming = upcoming + (
-                _read_ahead(
-                    table, responses_here, letters[ahead], step + AHEAD + ahead, last, even if ahead % 2 == 0 else odd, D,
-                    BLOCK, SIGN, ahead % 2 != REVERSED, ADDITIVE,
-                ),
-            )  # fmt: skip
-        letters = ()
-        for ahead in tl.static_range(AHEAD):
-            letters = letters + (_word_at(spelled, step + 2 * AHEAD + ahead, last, SIGN),)
+        following = ()
+        later = ()
         for pair in tl.static_range(AHEAD // 2):
-            line, term = current[2 * pair]
-            terms_of_rows = tl.reshape(line, (Y, A, B, X)).to(ACC) * tl.expand_dims(tl.expand_dims(h, 1), 3)
-            g = tl.sum(tl.sum(terms_of_rows, 0), 1)
+            # Each matrix is read into the registers of the one just used: the loop copies nothing, and waits for nothing.
+            line, term = upcoming[2 * pair]
+            products = tl.reshape(line, (Y, A, B, X)).to(ACC) * tl.expand_dims(tl.expand_dims(h, 1), 3)
+            g = tl.sum(tl.sum(products, 0), 1)
             if ADDITIVE:
                 g += term.to(ACC)
+            following = following + (
+                _read_ahead(
+                    table, responses_here, letters[2 * pair], step + AHEAD + 2 * pair, last, even, D, BLOCK, SIGN,
+                    REVERSED, ADDITIVE,
+                ),
+            )  # fmt: skip
+            later = later + (_word_at(spelled, step + 2 * AHEAD + 2 * pair, last, SIGN),)
             tl.store(target + SIGN * (step + 2 * pair) * (STRIDE * D) + even, g, mask=even < D)
-            line, term = current[2 * pair + 1]
-            terms_of_rows = tl.reshape(line, (Y, A, B, X)).to(ACC) * tl.expand_dims(tl.expand_dims(g, 1), 0)
-            h = tl.sum(tl.sum(terms_of_rows, 3), 1)
+            line, term = upcoming[2 * pair + 1]
+            products = tl.reshape(line, (Y, A, B, X)).to(ACC) * tl.expand_dims(tl.expand_dims(g, 1), 0)
+            h = tl.sum(tl.sum(products, 3), 1)
             if ADDITIVE:
                 h += term.to(ACC)
+            following = following + (
+                _read_ahead(
+                    table, responses_here, letters[2 * pair + 1], step + AHEAD + 2 * pair + 1, last, odd, D, BLOCK, SIGN,
+                    not REVERSED, ADDITIVE,
+                ),
+            )  # fmt: skip
+            later = later + (_word_at(spelled, step + 2 * AHEAD + 2 * pair + 1, last, SIGN),)
             tl.store(target + SIGN * (step + 2 * pair + 1) * (STRIDE * D) + odd, h, mask=odd < D)
+        upcoming = following
+        letters = later
     state = tl.reshape(h, (BLOCK,))
     lost = tl.max(((i < D) & ~(tl.abs(state) < float("inf"))).to(tl.int32)) > 0
     if REVERSED:

@@ -64,6 +64,7 @@ class Walk:
     def spelled(self, words: int, shift: int) -> Tensor:
         """Return the words ``(B, words)`` that begin ``shift`` positions after the multiples of their length."""
         passes, tile = self.passes, 256
+        words = max(words, 1)
         out = torch.empty(passes.batch, words, dtype=torch.int32, device=passes.initial.device)
         launch(
             spelled, (cuts.ceiling(out.numel(), tile),),
@@ -109,9 +110,8 @@ class Walk:
         sums = None
         if wants_matrices:
             room = matrix_gradients.room_for_sums(states) // (passes.symbols * passes.dim**2)
-            sums = passes.empty(
-                max(1, min(room, self._spans(passes.batch * (words + 1)))), passes.symbols, passes.dim, passes.dim
-            )  # fmt: skip
+            spans = cuts.ceiling(passes.batch * (words + 1), cuts.letter_tiles(self.block, passes.symbols)[0])
+            sums = passes.empty(max(1, min(room, spans)), passes.symbols, passes.dim, passes.dim)
         inside = torch.empty_like(adjoints)
         rows = words, 1, 0
         for letter in (0, *range(letters - 1, 0, -1)):
@@ -153,7 +153,7 @@ class Walk:
             walk, (passes.batch,),
             self.table(), spelled_words, passes.matrices, passes.tokens, passes.mask, passes.initial, responses, terms,
             out, to_initial, steps, self.words, passes.time, passes.symbols,
-            D=passes.dim, BLOCK=self.block, A=a, B=b, AHEAD=2, LETTERS=self.letters, ADDITIVE=terms is not None,
+            D=passes.dim, BLOCK=self.block, A=a, B=b, AHEAD=cuts.walk_ahead(self.block), LETTERS=self.letters, ADDITIVE=terms is not None,
             MASKED=passes.mask is not None, REVERSED=reverse, ACC=passes.acc, warps=a * b // 32,
         )  # fmt: skip
 
@@ -178,17 +178,14 @@ class Walk:
         """Take the step of one letter of all words; the places are those of :func:`letter_steps`."""
         passes = self.passes
         items = passes.batch * words
-        spans = self._spans(items) if sums is None else len(sums)
+        span, tile, warps = cuts.letter_tiles(self.block, passes.symbols)
+        spans = cuts.ceiling(items, span) if sums is None else len(sums)
         launch(
             letter_steps, (passes.symbols + 1, spans),
             passes.matrices, passes.tokens, passes.mask, source, passes.initial, additive, out, every, states, sums,
             self.chosen, items, cuts.ceiling(items, spans), words, passes.time, passes.symbols, letter, *source_rows, *out_rows,
-            D=passes.dim, BLOCK=self.block, TILE=32, LETTERS=self.letters, SHIFT=-1 if reverse else 0,
+            D=passes.dim, BLOCK=self.block, TILE=tile, LETTERS=self.letters, SHIFT=-1 if reverse else 0,
             FROM_INITIAL=from_initial, ADDITIVE=additive is not None, MASKED=passes.mask is not None, REVERSED=reverse,
             STEPS=steps, EVERY=every is not None, SUMS="" if sums is None else "more" if more else "new",
-            PRECISION=passes.precision, ACC=passes.acc, warps=4,
+            PRECISION=passes.precision, ACC=passes.acc, warps=warps,
         )  # fmt: skip
-
-    def _spans(self, items: int) -> int:
-        """Return into how many spans items are cut: about a tile or two for every token in each."""
-        return cuts.ceiling(items, min(4096, max(512, 64 * self.passes.symbols)))
