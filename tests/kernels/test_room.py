@@ -38,7 +38,10 @@ class LiveBytes(TorchDispatchMode):
         self.live -= size
 
 
-@pytest.mark.parametrize(("batch", "time", "dim"), [(64, 8192, 16), (1, 1 << 20, 16), (8, 32_768, 32), (8, 16_384, 64), (64, 8192, 64), (64, 8192, 32)])
+@pytest.mark.parametrize(
+    ("batch", "time", "dim"),
+    [(64, 8192, 16), (1, 1 << 20, 16), (8, 32_768, 32), (8, 16_384, 64), (64, 8192, 64), (64, 8192, 32)],
+)
 def test_forward_and_backward_fit_in_one_and_a_half_times_what_must_be_there(batch, time, dim, monkeypatch):
     """Tokens, table, states, their gradient and the table's are what nobody can do without."""
     for module in (passes, matrix_gradients, walking):

@@ -224,11 +224,15 @@ def test_nothing_to_do():
 
 
 def test_what_the_kernels_cannot_do_is_refused_by_name(monkeypatch):
-    tokens, table = torch.zeros(1, 4, dtype=torch.long, device=DEVICE), torch.eye(65, device=DEVICE)[None]
-    with pytest.raises(ValueError, match="D ≤ 64"):
-        scan(table, tokens, initial_state=torch.ones(65, device=DEVICE), backend="triton")
+    tokens, table = torch.zeros(1, 4, dtype=torch.long, device=DEVICE), torch.eye(129, device=DEVICE)[None]
+    with pytest.raises(ValueError, match="D ≤ 64, for rows of tokens D ≤ 128"):
+        scan(table, tokens, initial_state=torch.ones(129, device=DEVICE), backend="triton")
+    with pytest.raises(ValueError, match="got D = 65: use 'chunked'"):
+        scan(
+            table[:, None, :65, :65].expand(1, 4, 65, 65), initial_state=torch.ones(65, device=DEVICE), backend="triton"
+        )
     with pytest.raises(ValueError, match="real semiring only; use 'chunked' for log"):
-        scan(table, tokens, initial_state=torch.ones(65, device=DEVICE), semiring="log", backend="triton")
+        scan(table, tokens, initial_state=torch.ones(129, device=DEVICE), semiring="log", backend="triton")
     monkeypatch.setenv("TRITON_INTERPRET", "0")
     with pytest.raises(ValueError, match="runs on a GPU; transitions are on cpu"):
         scan(torch.eye(2)[None], torch.zeros(1, 4, dtype=torch.long), initial_state=torch.ones(2), backend="triton")

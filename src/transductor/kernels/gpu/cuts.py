@@ -54,8 +54,8 @@ def product_shapes(
     return (batch, chunks if chunks > 1 else 0, block, block), (batch, group_count(chunks, dim), block, block)
 
 
-# Nanoseconds of a step of a walk by state, measured on an H200 with a program per multiprocessor; and of a multiplication and
-# an addition of a product on the matrix units.
+# Nanoseconds of a step of a walk by state, measured on an H200 with a program per multiprocessor; and of a multiplication
+# and an addition of a product on the matrix units.
 _WALK_STEP = {16: 60.0, 32: 80.0, 64: 200.0, 128: 700.0}
 _PRODUCT_STEP = 2 / 40_000
 _PROGRAMS = 132
@@ -63,9 +63,7 @@ _PROGRAMS = 132
 _WORDS_BYTES = 24 << 20
 
 
-def walk_letters(
-    batch: int, time: int, dim: int, symbols: int, *, masked: bool, packed: bool, double: bool
-) -> int:
+def walk_letters(batch: int, time: int, dim: int, symbols: int, *, masked: bool, packed: bool, double: bool) -> int:
     """Return the tokens per word of a walk; 0 where products of chunks are quicker (or matrices have no tokens)."""
     block = walk_block(dim)
     if symbols == 0 or packed or dim > LARGEST_WALK:

@@ -1,7 +1,7 @@
 """One step of many states at once, gathered by token: a matrix is read once for all states that it moves (Triton).
 
-An item is a word of a row, and the kernel takes the same letter of all words.  Every program picks, out of one span of items,
-those whose letter is its token, and multiplies its matrix with their states on the matrix units.
+An item is a word of a row, and the kernel takes the same letter of all words.  Every program picks, out of one span of
+items, those whose letter is its token, and multiplies its matrix with their states on the matrix units.
 """
 
 from __future__ import annotations
@@ -84,16 +84,17 @@ def _exact_where_infinite(matrix, value, after, TILE: tl.constexpr):
 )  # fmt: skip
 def letter_steps(
     matrices, tokens, mask, source, initial, additive, out, every, states, sums, chosen,
-    items, span, words, time, symbols, letter, source_rows, source_stride, source_offset, out_rows, out_stride, out_offset,
+    items, span, words, time, symbols, letter, source_rows, source_stride, source_offset,
+    out_rows, out_stride, out_offset,
     D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, LETTERS: tl.constexpr, SHIFT: tl.constexpr,
     FROM_INITIAL: tl.constexpr, ADDITIVE: tl.constexpr, MASKED: tl.constexpr, REVERSED: tl.constexpr,
     STEPS: tl.constexpr, EVERY: tl.constexpr, SUMS: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Multiply the states of all items with the matrices of their letters, and store them.
 
-    Item ``row · words + word`` reads its letter at position ``word · LETTERS + letter``, its state at ``word · stride + offset``
-    of the row of ``source``, and goes to the place said likewise of ``out``; beyond the row the matrix is zero.  ``additive`` is
-    that of the position ``SHIFT`` away.  ``EVERY``: store there in ``every (B, T, D)``, too.
+    Item ``row · words + word`` reads its letter at position ``word · LETTERS + letter``, its state at
+    ``word · stride + offset`` of the row of ``source``, and goes to the place said likewise of ``out``; beyond the row the
+    matrix is zero.  ``additive`` is that of the position ``SHIFT`` away.  ``EVERY``: store there in ``every (B, T, D)``, too.
 
     ``SUMS``: the source is the adjoint at the letter's position; "new" or "more" sums of ``δ_t h_{t-1}ᵀ`` go to
     ``sums (spans, V, D, D)``.  The program of token V takes items without a matrix.
@@ -136,8 +137,8 @@ def letter_steps(
             value = tl.where(real[None, :], float("nan"), value)
             if STEPS:
                 _finished(
-                    value, additive, mask, out, every, row, word, held, i, time, letter, out_rows, out_stride, out_offset,
-                    D, LETTERS, SHIFT, ADDITIVE, MASKED, EVERY,
+                    value, additive, mask, out, every, row, word, held, i, time, letter,
+                    out_rows, out_stride, out_offset, D, LETTERS, SHIFT, ADDITIVE, MASKED, EVERY,
                 )  # fmt: skip
     else:
         down = i[:, None]
@@ -165,8 +166,8 @@ def letter_steps(
                 if PRECISION != "ieee":
                     after = _exact_where_infinite(matrix, value, after, TILE)
                 _finished(
-                    after, additive, mask, out, every, row, word, held, i, time, letter, out_rows, out_stride, out_offset,
-                    D, LETTERS, SHIFT, ADDITIVE, MASKED, EVERY,
+                    after, additive, mask, out, every, row, word, held, i, time, letter,
+                    out_rows, out_stride, out_offset, D, LETTERS, SHIFT, ADDITIVE, MASKED, EVERY,
                 )  # fmt: skip
         if SUMS != "":
             target = sums + (part.to(tl.int64) * symbols + symbol) * (D * D) + down * D + across

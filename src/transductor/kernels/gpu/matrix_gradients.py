@@ -6,13 +6,11 @@ import torch
 from torch import Tensor
 
 from transductor.kernels.gpu import cuts
-from transductor.kernels.gpu.gradients import outer, picked, summed, switched
+from transductor.kernels.gpu.gradients import outer, picked, summed
 from transductor.kernels.gpu.launch import launch
 from transductor.kernels.gpu.passes import Passes
 from transductor.kernels.gpu.runs import grouped_runs, joined_runs, short_runs, sorting_keys
 
-# Up to this many tokens, one sum per token in registers costs less than sorting the positions (or picking them).
-_SWITCHED = 16
 # From this many numbers on (32 MiB of float32 states) memory counts as much as time: adjoints that were not asked for
 # are kept for half of the positions or less at a time, and there are fewer partial sums.
 LARGE = 1 << 23
@@ -36,23 +34,6 @@ def by_token(passes: Passes, states: Tensor, adjoints: Tensor, begin: int) -> Te
     count = adjoints.shape[0]
     packed = passes.starts is not None
     flat = passes.tokens.view(-1)
-    if passes.symbols <= _SWITCHED and passes.dim <= 32:
-        block = max(16, passes.block)
-        first_row, last_row = begin // passes.time, cuts.ceiling(begin + count, passes.time)
-        rows = last_row - first_row
-        sums = min(1024, max(32, room_for_sums(states) // (passes.symbols * passes.dim**2)))
-        spans = min(cuts.ceiling(passes.time, 64), max(1, sums // rows))
-        span = cuts.ceiling(passes.time, spans)
-        parts = rows * spans
-        partial = passes.empty(parts, passes.symbols, passes.dim, passes.dim)
-        launch(
-            switched, (parts,),
-            adjoints, states, passes.initial, flat, passes.mask, passes.starts, partial, first_row, spans, span, begin,
-            begin + count, passes.time,
-            D=passes.dim, BLOCK=block, SYMBOLS=passes.symbols, AHEAD=4, MASKED=passes.mask is not None, PACKED=packed,
-            ACC=passes.acc, warps=block**2 // 256,
-        )  # fmt: skip
-        return over_parts(passes, partial)
     spans = cuts.picking_spans(count, passes.symbols, room_for_sums(states) // (passes.symbols * passes.dim**2))
     if spans:
         partial = passes.empty(spans, passes.symbols, passes.dim, passes.dim)
@@ -61,8 +42,8 @@ def by_token(passes: Passes, states: Tensor, adjoints: Tensor, begin: int) -> Te
             picked, (passes.symbols, spans),
             adjoints, states, passes.initial, flat, passes.mask, passes.starts, chosen, partial, begin, count,
             cuts.ceiling(count, spans), passes.time, passes.symbols,
-            D=passes.dim, BLOCK=max(16, passes.block), TILE=32, MASKED=passes.mask is not None, PACKED=packed,
-            PRECISION=passes.precision, ACC=passes.acc, warps=1 if passes.block <= 32 else 4,
+            D=passes.dim, BLOCK=max(16, passes.block), TILE=32, PITCH=states.stride(-2),
+            MASKED=passes.mask is not None, PACKED=packed, PRECISION=passes.precision, ACC=passes.acc, warps=1 if passes.block <= 32 else 4,
         )  # fmt: skip
         return over_parts(passes, partial)
     return _sorted(passes, states, adjoints, begin)
@@ -76,7 +57,7 @@ def _sorted(passes: Passes, states: Tensor, adjoints: Tensor, begin: int) -> Ten
     narrow = symbols < (1 << 16) - 1 and passes.work == torch.float32
     lowest = -(1 << 15) if narrow else 0
     keys = torch.empty(count, dtype=torch.int16 if narrow else torch.int32, device=device)
-    masked, packed = passes.mask is not None, passes.starts is not None
+    masked, packed, pitch = passes.mask is not None, passes.starts is not None, states.stride(-2)
     launch(
         sorting_keys, (cuts.ceiling(count, 1024),), passes.tokens, passes.mask, keys, begin, count, symbols, lowest,
         TILE=1024, MASKED=masked, warps=4,
@@ -92,12 +73,14 @@ def _sorted(passes: Passes, states: Tensor, adjoints: Tensor, begin: int) -> Ten
     if short:
         launch(
             short_runs, (tiles,), *args, symbols, lowest,
-            D=passes.dim, BLOCK=block, TILE=tile, AHEAD=4, PACKED=packed, ACC=passes.acc, warps=block**2 // 256,
+            D=passes.dim, BLOCK=block, TILE=tile, AHEAD=4, PITCH=pitch, PACKED=packed, ACC=passes.acc,
+            warps=block**2 // 256,
         )  # fmt: skip
     else:
         launch(
             grouped_runs, (tiles,), *args, symbols, lowest,
-            D=passes.dim, BLOCK=block, TILE=tile, PACKED=packed, PRECISION=passes.precision, ACC=passes.acc, warps=4,
+            D=passes.dim, BLOCK=block, TILE=tile, PITCH=pitch, PACKED=packed, PRECISION=passes.precision,
+            ACC=passes.acc, warps=4,
         )  # fmt: skip
     launch(
         joined_runs, (tiles,), keys, edges, total, count, symbols, lowest,

@@ -129,9 +129,13 @@ class Passes:
         )  # fmt: skip
         return out
 
-    def states(self, additive: Tensor | None, entering: Tensor | None) -> Tensor:
-        """Compute all states ``(B, T, D)`` from those that enter the chunks; without these, from the initial ones."""
-        out = self.empty(self.batch, self.time, self.dim)
+    def states(self, additive: Tensor | None, entering: Tensor | None, out: Tensor | None = None) -> Tensor:
+        """Compute all states ``(B, T, D)`` from those that enter the chunks; without these, from the initial ones.
+
+        ``out`` may be some of the columns of something wider.
+        """
+        if out is None:
+            out = self.empty(self.batch, self.time, self.dim)
         self._positions(additive, entering, out, reverse=False, write="after")
         return out
 
@@ -209,15 +213,17 @@ class Passes:
         replays: bool,
         ahead: int,
     ) -> None:
-        _, tokens, additive, mask, starts, *_ = args
+        _, tokens, additive, mask, starts, _, _, _, _, out, *_ = args
         *operands, first, last, chunks, time, length, shift = args
         lanes = max(1, 32 // self.block)
         launch(
             sweep, (cuts.ceiling(last - first, lanes),),
             *operands, first, last, chunks, time, length, self.symbols, shift,
             D=self.dim, BLOCK=self.block, LANES=lanes, AHEAD=cuts.read_ahead(ahead, self.block), ACC=self.acc,
-            DENSE=tokens is None, ORDERED=ordered, ADDITIVE=additive is not None, MASKED=mask is not None,
-            PACKED=starts is not None, REVERSED=reverse, ADD_FIRST=add_first, START=start, WRITE=write, REPLAYS=replays,
+            DENSE=tokens is None, ORDERED=ordered, ADDITIVE=additive is not None,
+            PITCH=self.dim if additive is None else additive.stride(-2), MASKED=mask is not None,
+            PACKED=starts is not None, REVERSED=reverse, ADD_FIRST=add_first, START=start, WRITE=write,
+            OUT_PITCH=out.stride(-2), REPLAYS=replays,
             warps=max(1, self.block // 32), registers=64 if ahead == 0 and self.block <= 16 else None,
         )  # fmt: skip
 

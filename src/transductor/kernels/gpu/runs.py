@@ -1,6 +1,6 @@
 """The gradient of a large table: positions sorted by token, and sums over runs of equal tokens (Triton).
 
-Nothing is added atomically: a run that crosses the edge of a tile leaves a part for each, and these are summed in order.
+Nothing is added atomically: a run that crosses the edge of a tile leaves a part in each, and they are summed in order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def sorting_keys(
 
 @triton.jit
 def _gathered(
-    adjoints, states, initial, starts, order, slot, stop, begin, time, i, j, D: tl.constexpr, PACKED: tl.constexpr
+    adjoints, states, initial, starts, order, slot, stop, begin, time, i, j, D: tl.constexpr, PITCH: tl.constexpr,
+    PACKED: tl.constexpr,
 ):  # fmt: skip
     """Load ``δ_t[i]``, ``h_{t-1}[j … j+3]`` and ``h_{t-1}[j+4 … j+7]`` of a place in the order."""
     held = slot < stop
@@ -40,7 +41,7 @@ def _gathered(
     if PACKED:
         document = tl.load(starts + place, mask=held, other=-1).to(tl.int64)
         first = document >= 0
-    before = tl.where(first, initial + document * D, states + (place - 1) * D)
+    before = tl.where(first, initial + document * D, states + (place - 1) * PITCH)
     width = tl.where(held, D, 0)
     four = j[:, None] + tl.arange(0, 4)[None, :]
     adjoint = tl.load(adjoints + here * D + i, mask=i < width, other=0.0)
@@ -61,8 +62,8 @@ def _put(target, low, high, i, j, width):
 @triton.jit(do_not_specialize=["begin", "count", "time", "symbols", "lowest"])
 def short_runs(
     adjoints, states, initial, starts, order, keys, out, edges, begin, count, time, symbols, lowest,
-    D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, AHEAD: tl.constexpr, PACKED: tl.constexpr,
-    ACC: tl.constexpr,
+    D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, AHEAD: tl.constexpr, PITCH: tl.constexpr,
+    PACKED: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Sum over runs of a few positions: a program goes through a tile of them in order.
 
@@ -86,7 +87,9 @@ def short_runs(
     upcoming = ()
     for ahead in tl.static_range(AHEAD):
         upcoming = upcoming + (
-            _gathered(adjoints, states, initial, starts, order, origin + ahead, stop, begin, time, i, j, D, PACKED),
+            _gathered(
+                adjoints, states, initial, starts, order, origin + ahead, stop, begin, time, i, j, D, PITCH, PACKED
+            ),
         )  # fmt: skip
     for slot in range(origin, stop, AHEAD):
         held = upcoming
@@ -94,7 +97,8 @@ def short_runs(
         for ahead in tl.static_range(AHEAD):
             upcoming = upcoming + (
                 _gathered(
-                    adjoints, states, initial, starts, order, slot + AHEAD + ahead, stop, begin, time, i, j, D, PACKED
+                    adjoints, states, initial, starts, order, slot + AHEAD + ahead, stop, begin, time, i, j,
+                    D, PITCH, PACKED,
                 ),
             )  # fmt: skip
         for ahead in tl.static_range(AHEAD):
@@ -127,8 +131,8 @@ def short_runs(
 @triton.jit(do_not_specialize=["begin", "count", "time", "symbols", "lowest"])
 def grouped_runs(
     adjoints, states, initial, starts, order, keys, out, edges, begin, count, time, symbols, lowest,
-    D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, PACKED: tl.constexpr, PRECISION: tl.constexpr,
-    ACC: tl.constexpr,
+    D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, PITCH: tl.constexpr, PACKED: tl.constexpr,
+    PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Sum over many tokens: a tile of positions sorted by token holds runs of equal tokens, each one small product.
 
@@ -143,7 +147,7 @@ def grouped_runs(
     i = tl.arange(0, BLOCK)
     inner = (i < D)[:, None]
     keep = token < symbols
-    before = states_before(states, initial, starts, place, time, keep, i, D, PACKED)
+    before = states_before(states, initial, starts, place, time, keep, i, D, PITCH, PACKED)
     inner_edge = (tile + 1) * TILE < count
     earlier = tl.load(keys + tile * TILE - 1, mask=tile > 0, other=0).to(tl.int32) - lowest
     following = tl.load(keys + (tile + 1) * TILE, mask=inner_edge, other=0).to(tl.int32) - lowest
@@ -178,7 +182,7 @@ def joined_runs(
     keys, edges, out, count, symbols, lowest,
     D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, LANES: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Sum every run that leaves its tile over the tiles it crosses: ``LANES`` interleaved sums in their order, then theirs."""
+    """Sum every run that leaves its tile over the tiles it crosses: ``LANES`` interleaved sums, then their sum."""
     tile = tl.program_id(0)
     inner_edge = (tile + 1) * TILE < count
     current = tl.load(keys + (tile + 1) * TILE - 1, mask=inner_edge, other=0).to(tl.int32)

@@ -23,7 +23,9 @@ def _read_ahead(
     TURNED: tl.constexpr, ADDITIVE: tl.constexpr,
 ):  # fmt: skip
     """Load what a step computes with: its matrix as one line, and its additive term where there is one."""
-    line = tl.load(table + words.to(tl.int64) * (2 * BLOCK * BLOCK) + TURNED * BLOCK * BLOCK + tl.arange(0, BLOCK * BLOCK))
+    line = tl.load(
+        table + words.to(tl.int64) * (2 * BLOCK * BLOCK) + TURNED * BLOCK * BLOCK + tl.arange(0, BLOCK * BLOCK)
+    )
     term = tl.zeros_like(index).to(line.dtype)
     if ADDITIVE:
         term = tl.load(responses + SIGN * tl.minimum(step, last) * D + index, mask=index < D, other=0.0)

@@ -1,8 +1,8 @@
 """The scan by walks over words, for many rows: which passes run, over what, in which order.
 
 Forward: the table of all words; one walk per row, which leaves the state after every word; one pass per letter for
-the states inside words.  Backward: what every word adds to the adjoint, one pass per letter; one walk; one pass per letter, which
-also sums the gradient of the table.  No matrix is multiplied with another but for the table of words.
+the states inside words.  Backward: what every word adds to the adjoint, one pass per letter; one walk; one pass per
+letter, which also sums the gradient of the table.  No matrix is multiplied with another but for the table of words.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class Walk:
         out = torch.empty(passes.batch, words, dtype=torch.int32, device=passes.initial.device)
         launch(
             spelled, (cuts.ceiling(out.numel(), tile),),
-            passes.tokens, passes.mask, out, words, out.numel(), passes.time, shift, passes.symbols, self.base, self.count,
+            passes.tokens, passes.mask, out, words, out.numel(), passes.time, shift, passes.symbols,
+            self.base, self.count,
             LETTERS=self.letters, TILE=tile, MASKED=passes.mask is not None, warps=4,
         )  # fmt: skip
         return out
@@ -117,8 +118,8 @@ class Walk:
         for letter in (0, *range(letters - 1, 0, -1)):
             first = letter == 0
             self._letter(
-                letter, words + first, adjoints if first else inside, rows, inside, (words, 1, -1 if first else 0), grad,
-                reverse=True, steps=letter != 1 or wants_bias, every=every, states=states, sums=sums, more=not first,
+                letter, words + first, adjoints if first else inside, rows, inside, (words, 1, -1 if first else 0),
+                grad, reverse=True, steps=letter != 1 or wants_bias, every=every, states=states, sums=sums, more=not first,
             )  # fmt: skip
         return None if sums is None else matrix_gradients.over_parts(passes, sums), every
 
@@ -153,8 +154,8 @@ class Walk:
             walk, (passes.batch,),
             self.table(), spelled_words, passes.matrices, passes.tokens, passes.mask, passes.initial, responses, terms,
             out, to_initial, steps, self.words, passes.time, passes.symbols,
-            D=passes.dim, BLOCK=self.block, A=a, B=b, AHEAD=cuts.walk_ahead(self.block), LETTERS=self.letters, ADDITIVE=terms is not None,
-            MASKED=passes.mask is not None, REVERSED=reverse, ACC=passes.acc, warps=a * b // 32,
+            D=passes.dim, BLOCK=self.block, A=a, B=b, AHEAD=cuts.walk_ahead(self.block), LETTERS=self.letters,
+            ADDITIVE=terms is not None, MASKED=passes.mask is not None, REVERSED=reverse, ACC=passes.acc, warps=a * b // 32,
         )  # fmt: skip
 
     def _letter(
@@ -183,7 +184,8 @@ class Walk:
         launch(
             letter_steps, (passes.symbols + 1, spans),
             passes.matrices, passes.tokens, passes.mask, source, passes.initial, additive, out, every, states, sums,
-            self.chosen, items, cuts.ceiling(items, spans), words, passes.time, passes.symbols, letter, *source_rows, *out_rows,
+            self.chosen, items, cuts.ceiling(items, spans), words, passes.time, passes.symbols, letter,
+            *source_rows, *out_rows,
             D=passes.dim, BLOCK=self.block, TILE=tile, LETTERS=self.letters, SHIFT=-1 if reverse else 0,
             FROM_INITIAL=from_initial, ADDITIVE=additive is not None, MASKED=passes.mask is not None, REVERSED=reverse,
             STEPS=steps, EVERY=every is not None, SUMS="" if sums is None else "more" if more else "new",

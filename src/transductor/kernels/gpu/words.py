@@ -67,7 +67,7 @@ def spelled(
     tokens, mask, out, words, items, time, shift, symbols, base, count,
     LETTERS: tl.constexpr, TILE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Write the word that begins at position ``w · LETTERS + shift`` of every row, ``(B, words)``; ``count`` if unknown."""
+    """Write the word that begins at ``w · LETTERS + shift`` of every row, ``(B, words)``; ``count`` where unknown."""
     item = tl.program_id(0) * TILE + tl.arange(0, TILE)
     exists = item < items
     row = (item // words).to(tl.int64)
