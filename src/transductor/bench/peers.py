@@ -121,6 +121,8 @@ def library(name: str) -> Callable[[Operands], BoundCall]:
         matrices, start = _leaf(operands.matrices), _leaf(operands.start)
         bias = None if operands.bias is None else _leaf(operands.bias)
         leaves = (matrices, start) if bias is None else (matrices, start, bias)
+        case = operands.case
+        blocks = [case.dim // case.blocks] * case.blocks if case.blocks > 1 else None
         return _differentiable(
             lambda: scan(
                 matrices,
@@ -129,6 +131,7 @@ def library(name: str) -> Callable[[Operands], BoundCall]:
                 initial_state=start,
                 mask=operands.mask,
                 cu_seqlens=operands.cu_seqlens,
+                blocks=blocks,
                 backend=name,
             ),
             leaves,
@@ -244,9 +247,10 @@ def _attention(operands: Operands) -> BoundCall:
 
 
 def _lstm(operands: Operands) -> BoundCall:
-    """Bind nn.LSTM with 16 units, which is cuDNN's on a GPU."""
-    network = nn.LSTM(16, 16, batch_first=True).to(operands.start.device)
-    drive = _leaf(_noise(operands, operands.case.batch, operands.case.time, 16, dtype=torch.float32))
+    """Bind nn.LSTM with as many units as the state has numbers, which is cuDNN's on a GPU."""
+    units = operands.case.dim
+    network = nn.LSTM(units, units, batch_first=True).to(operands.start.device)
+    drive = _leaf(_noise(operands, operands.case.batch, operands.case.time, units, dtype=torch.float32))
 
     def states() -> Tensor:
         network.train(torch.is_grad_enabled())  # inference needs no reserve for a backward pass

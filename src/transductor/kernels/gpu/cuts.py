@@ -54,8 +54,8 @@ def product_shapes(
     return (batch, chunks if chunks > 1 else 0, block, block), (batch, group_count(chunks, dim), block, block)
 
 
-# Nanoseconds of a step of a walk by state, measured on an H200 with a program per multiprocessor; and of a multiplication
-# and an addition of a product on the matrix units.
+# Nanoseconds of a step of a walk by state, measured on an H200 with a program per multiprocessor; and of one
+# multiplication and addition of a product on the matrix units.
 _WALK_STEP = {16: 60.0, 32: 80.0, 64: 200.0, 128: 700.0}
 _PRODUCT_STEP = 2 / 40_000
 _PROGRAMS = 132

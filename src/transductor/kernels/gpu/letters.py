@@ -93,8 +93,9 @@ def letter_steps(
     """Multiply the states of all items with the matrices of their letters, and store them.
 
     Item ``row · words + word`` reads its letter at position ``word · LETTERS + letter``, its state at
-    ``word · stride + offset`` of the row of ``source``, and goes to the place said likewise of ``out``; beyond the row the
-    matrix is zero.  ``additive`` is that of the position ``SHIFT`` away.  ``EVERY``: store there in ``every (B, T, D)``, too.
+    ``word · stride + offset`` of the row of ``source``, and goes to the place said likewise of ``out``; beyond the row
+    the matrix is zero.  ``additive`` is that of the position ``SHIFT`` away.  ``EVERY``: store it there, too, in
+    ``every (B, T, D)``.
 
     ``SUMS``: the source is the adjoint at the letter's position; "new" or "more" sums of ``δ_t h_{t-1}ᵀ`` go to
     ``sums (spans, V, D, D)``.  The program of token V takes items without a matrix.
