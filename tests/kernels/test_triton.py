@@ -118,6 +118,18 @@ def test_every_size_of_a_small_vocabulary(symbols, prepared, tiny_cut, monkeypat
     assert_kernels_agree(without_bias(leaves), tokens)
 
 
+@pytest.mark.parametrize(("dim", "letters"), [(17, 2), (17, 3), (33, 2)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_products_of_words_of_wide_matrices(dim, letters, masked, tiny_cut, monkeypatch):
+    monkeypatch.setattr(cuts, "chunk_length", lambda batch, time, dim: 4)
+    monkeypatch.setattr(cuts, "word_letters", lambda symbols, block, positions: letters)
+    if dim == 17:  # one warp to a product, as for many chunks
+        monkeypatch.setattr(cuts, "product_warps", lambda block, chunks: 1)
+    leaves, tokens = operands(14, batch=1, dim=dim, symbols=2)
+    mask = {"mask": torch.rand(1, 14) < 0.7} if masked else {}
+    assert_kernels_agree(without_bias(leaves), tokens, **mask)
+
+
 @pytest.mark.parametrize("symbols", [17, 300])
 @pytest.mark.parametrize("prepared", [False, True], ids=["as_it_lies", "prepared"])
 def test_every_size_of_a_large_vocabulary(symbols, prepared, tiny_cut, many_tokens, monkeypatch):
@@ -131,6 +143,14 @@ def test_runs_of_one_token_that_cross_many_tiles(tiny_cut, many_tokens):
     leaves, tokens = operands(80, batch=2, dim=2, symbols=40)
     tokens[:] = 7
     tokens[0, :5], tokens[1, 40:45] = torch.tensor([0, 3, 39, 3, 8]), 39
+    assert_kernels_agree(without_bias(leaves), tokens, mask=torch.rand(2, 80) < 0.95)
+
+
+def test_long_runs_go_through_matrix_units(tiny_cut, monkeypatch):
+    monkeypatch.setattr(cuts, "picking_spans", lambda *_: 0)
+    monkeypatch.setattr(cuts, "short_runs", lambda *_: False)
+    leaves, tokens = operands(80, batch=2, dim=2, symbols=40)
+    tokens[:, 5:70] = 7
     assert_kernels_agree(without_bias(leaves), tokens, mask=torch.rand(2, 80) < 0.95)
 
 

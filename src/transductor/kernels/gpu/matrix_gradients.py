@@ -19,12 +19,12 @@ LARGE = 1 << 23
 def slabs(passes: Passes, states: Tensor, kept: int) -> int:
     """Return in how many parts the adjoints of a scan are computed, beside ``kept`` bytes of products.
 
-    Together they take two fifths of what has to be there anyway: tokens, table, states and the gradients of both.
+    Together they take less than half of what has to be there anyway: tokens, table, states and the gradients of both.
     """
     if states.numel() < LARGE:
         return 1
     least = 8 * passes.batch * passes.time + 2 * passes.matrices.nbytes + 2 * states.nbytes
-    room = 2 * least // 5 - kept - states.nbytes // 8
+    room = 9 * least // 20 - kept - states.nbytes // 8
     return min(8, cuts.ceiling(states.nbytes, room)) if room > 0 else 8
 
 
@@ -73,7 +73,7 @@ def _sorted(passes: Passes, states: Tensor, adjoints: Tensor, begin: int) -> Ten
     if short:
         launch(
             short_runs, (tiles,), *args, symbols, lowest,
-            D=passes.dim, BLOCK=block, TILE=tile, AHEAD=4, PITCH=pitch, PACKED=packed, ACC=passes.acc,
+            D=passes.dim, BLOCK=block, TILE=tile, AHEAD=8, PITCH=pitch, PACKED=packed, ACC=passes.acc,
             warps=block**2 // 256,
         )  # fmt: skip
     else:
@@ -84,7 +84,7 @@ def _sorted(passes: Passes, states: Tensor, adjoints: Tensor, begin: int) -> Ten
         )  # fmt: skip
     launch(
         joined_runs, (tiles,), keys, edges, total, count, symbols, lowest,
-        D=passes.dim, BLOCK=block, TILE=tile, LANES=max(2, 8192 // block**2), ACC=passes.acc, warps=4,
+        D=passes.dim, BLOCK=block, TILE=tile, LANES=max(2, (1 << 14) // block**2), ACC=passes.acc, warps=8,
     )  # fmt: skip
     return total
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +12,7 @@ from transductor.kernels.gpu import cuts
 from transductor.kernels.gpu.launch import launch
 from transductor.kernels.gpu.products import prepared, products
 from transductor.kernels.gpu.sweep import sweep
+from transductor.kernels.gpu.word_tables import TORCH_DTYPE, Order, product_dtype, word_table
 
 
 class ChunkProducts(NamedTuple):
@@ -70,15 +70,21 @@ class Passes:
         device = self.initial.device
         acc = product_dtype(device, self.work)
         count = 0
-        if self.dim <= 16 and not reverse:
-            self.letters = cuts.word_letters(self.symbols)
+        if not reverse:
+            self.letters = cuts.word_letters(self.symbols, self.block, self.batch * self.time)
+        if self.letters and self.block <= 16:
             count = (self.symbols + 1) ** self.letters
             self.words = torch.empty(count, 16, 16, dtype=TORCH_DTYPE[acc], device=device)
+        elif self.letters:
+            order: Order = "fragments" if self._product_warps(self.chunks) == 1 else "rows"
+            self.words = word_table(
+                self.matrices, self.letters, order, identity=True, block=self.block, work=self.work
+            )  # fmt: skip
         self.rows = torch.empty(self.symbols, self.block, self.block, dtype=self.matrices.dtype, device=device)
         launch(
             prepared, (count + self.symbols,),
             self.matrices, self.words, self.rows, count, self.symbols,
-            D=self.dim, BLOCK=self.block, LETTERS=self.letters, ACC=acc, TRANSPOSED=reverse,
+            D=self.dim, BLOCK=self.block, LETTERS=self.letters if count else 0, ACC=acc, TRANSPOSED=reverse,
             warps=1,
         )  # fmt: skip
 
@@ -119,7 +125,7 @@ class Passes:
     ) -> ChunkProducts:
         out = ChunkProducts(*(self.empty(self.batch, chunks, self.block, self.block) for _ in range(2)))
         block = max(16, self.block)
-        warps = cuts.product_warps(block, self.batch * chunks)
+        warps = self._product_warps(chunks)
         launch(
             products, (self.batch * chunks,),
             source, tokens, mask, starts, out.rows, out.columns, chunks, time, length, self.symbols,
@@ -128,6 +134,9 @@ class Passes:
             MASKED=mask is not None, PACKED=starts is not None, warps=warps, stages=1 if warps == 1 else 2,
         )  # fmt: skip
         return out
+
+    def _product_warps(self, chunks: int) -> int:
+        return cuts.product_warps(max(16, self.block), self.batch * chunks)
 
     def states(self, additive: Tensor | None, entering: Tensor | None, out: Tensor | None = None) -> Tensor:
         """Compute all states ``(B, T, D)`` from those that enter the chunks; without these, from the initial ones.
@@ -226,14 +235,3 @@ class Passes:
             OUT_PITCH=out.stride(-2), REPLAYS=replays,
             warps=max(1, self.block // 32), registers=64 if ahead == 0 and self.block <= 16 else None,
         )  # fmt: skip
-
-
-TORCH_DTYPE = {tl.float32: torch.float32, tl.float64: torch.float64}
-
-
-@lru_cache(maxsize=64)
-def product_dtype(device: torch.device, work: torch.dtype) -> Any:
-    """Return float64 where the matrix units are as fast in it as in float32 (A100, H100, H200), else the work dtype."""
-    if work == torch.float64 or device.type != "cuda":
-        return tl.float64
-    return tl.float64 if torch.cuda.get_device_capability(device) in ((8, 0), (9, 0)) else tl.float32

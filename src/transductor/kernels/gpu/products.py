@@ -73,16 +73,22 @@ def _in_order(i, j, ROWS: tl.constexpr):
 @triton.jit
 def _word_operand(
     table, tokens, mask, row, position, stop, time, symbols,
-    BLOCK: tl.constexpr, LETTERS: tl.constexpr, MASKED: tl.constexpr,
+    BLOCK: tl.constexpr, LETTERS: tl.constexpr, LINE: tl.constexpr, ACC: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Load the word that begins at ``position`` from the table of :func:`prepared`."""
+    """Load the word that begins at ``position`` from the table of all words."""
     word = tl.zeros([], tl.int32)
     scale = 1
     for letter in tl.static_range(LETTERS):
         inside = position + letter < stop
         word += scale * _letter(tokens, mask, row * time + position + letter, inside, symbols, MASKED)
         scale *= symbols + 1
-    return _fragment(tl.load(table + word * (BLOCK * BLOCK) + tl.arange(0, BLOCK * BLOCK)), BLOCK, True)
+    begin = table + word.to(tl.int64) * (BLOCK * BLOCK)
+    if LINE:
+        operand = _fragment(tl.load(begin + tl.arange(0, BLOCK * BLOCK)), BLOCK, True)
+    else:
+        k = _column_named(tl.arange(0, BLOCK))[:, None]
+        operand = tl.load(begin + tl.arange(0, BLOCK)[None, :] * BLOCK + k)
+    return operand.to(ACC)
 
 
 @triton.jit
@@ -128,7 +134,7 @@ def _right_operand(
     """Load ``Mᵀ`` of the step (or word) at ``position``, with rows named like those of operands."""
     if LETTERS > 0:
         operand = _word_operand(
-            matrices, tokens, mask, row, position, stop, time, symbols, BLOCK, LETTERS, MASKED
+            matrices, tokens, mask, row, position, stop, time, symbols, BLOCK, LETTERS, LINE, ACC, MASKED
         )  # fmt: skip
     else:
         operand = _step_operand(
@@ -170,7 +176,8 @@ def products(
 
     Zero where a document begins inside the chunk, NaN where a token is unknown.
 
-    ``LETTERS``: 0 reads ``matrices`` where they lie; else they are the words of that many letters of :func:`prepared`.
+    ``LETTERS``: 0 reads ``matrices`` where they lie; else they are the words of that many letters, up to d = 16 of
+    :func:`prepared`, beyond of :mod:`transductor.kernels.gpu.words`.
     ``LINE``: one warp has the chunk to itself and reads matrices straight into its operands.
     """
     pid = tl.program_id(0)

@@ -194,17 +194,22 @@ def joined_runs(
         i = tl.arange(0, BLOCK)
         here = i[:, None] * D + i[None, :]
         inner = (i < D)[:, None] & (i < D)[None, :]
-        lane = tl.arange(0, LANES)
-        total = tl.zeros([LANES, BLOCK, BLOCK], ACC)
-        other = tile + 1
-        goes_on = 1
-        while goes_on > 0:
-            there = other + lane
-            key = tl.load(keys + there * TILE, mask=there * TILE < count, other=0).to(tl.int32)
-            part = (there * TILE < count) & (key == current)
-            places = (edges + there.to(tl.int64) * (2 * D * D))[:, None, None] + here[None, :, :]
-            total += tl.load(places, mask=part[:, None, None] & inner[None, :, :], other=0.0)
-            goes_on = tl.min(part.to(tl.int32))
-            other += LANES
+        total = tl.load(edges + (tile.to(tl.int64) + 1) * (2 * D * D) + here, mask=inner, other=0.0)
+        last = tl.load(keys + (tile + 2) * TILE - 1, mask=(tile + 2) * TILE <= count, other=0).to(tl.int32)
+        crosses = ((tile + 2) * TILE < count) & (last == current)
+        if crosses:
+            lane = tl.arange(0, LANES)
+            sums = tl.zeros([LANES, BLOCK, BLOCK], ACC)
+            other = tile + 2
+            goes_on = 1
+            while goes_on > 0:
+                there = other + lane
+                key = tl.load(keys + there * TILE, mask=there * TILE < count, other=0).to(tl.int32)
+                part = (there * TILE < count) & (key == current)
+                places = (edges + there.to(tl.int64) * (2 * D * D))[:, None, None] + here[None, :, :]
+                sums += tl.load(places, mask=part[:, None, None] & inner[None, :, :], other=0.0)
+                goes_on = tl.min(part.to(tl.int32))
+                other += LANES
+            total += tl.sum(sums, 0)
         begun = tl.load(edges + (tile.to(tl.int64) * 2 + 1) * D * D + here, mask=inner, other=0.0)
-        tl.store(out + (current - lowest).to(tl.int64) * D * D + here, begun + tl.sum(total, 0), mask=inner)
+        tl.store(out + (current - lowest).to(tl.int64) * D * D + here, begun + total, mask=inner)

@@ -1,8 +1,7 @@
 """A walk over the words of a row: every program carries the state of one row from word to word (Triton).
 
-Threads form a grid A×B, and each holds a tile of a matrix.  An even step has the rows of its matrix named ``(a, x)`` and the
-columns ``(y, b)``, an odd one the other way round: the state that one step sums up lies where the next one reads it, and
-never moves.  Matrices are read ahead, because the words are known.
+A step is one product of a matrix with a vector, and has to wait for the one before.  Its matrix does not: the words are
+known, so matrices are read several steps ahead, each into the registers of one that was just used.
 """
 
 from __future__ import annotations
@@ -19,17 +18,37 @@ def _word_at(words, step, last, SIGN: tl.constexpr):
 
 @triton.jit
 def _read_ahead(
-    table, responses, words, step, last, index, D: tl.constexpr, BLOCK: tl.constexpr, SIGN: tl.constexpr,
-    TURNED: tl.constexpr, ADDITIVE: tl.constexpr,
+    table, responses, word, step, last, D: tl.constexpr, BLOCK: tl.constexpr, SIGN: tl.constexpr,
+    ADDITIVE: tl.constexpr,
 ):  # fmt: skip
-    """Load what a step computes with: its matrix as one line, and its additive term where there is one."""
-    line = tl.load(
-        table + words.to(tl.int64) * (2 * BLOCK * BLOCK) + TURNED * BLOCK * BLOCK + tl.arange(0, BLOCK * BLOCK)
-    )
-    term = tl.zeros_like(index).to(line.dtype)
+    """Load what a step computes with: its matrix, and its additive term where there is one."""
+    i = tl.arange(0, BLOCK)
+    matrix = tl.load(table + word.to(tl.int64) * (BLOCK * BLOCK) + i[:, None] * BLOCK + i[None, :])
+    term = tl.zeros([BLOCK], matrix.dtype)
     if ADDITIVE:
-        term = tl.load(responses + SIGN * tl.minimum(step, last) * D + index, mask=index < D, other=0.0)
-    return line, term
+        term = tl.load(responses + SIGN * tl.minimum(step, last) * D + i, mask=i < D, other=0.0)
+    return matrix, term
+
+
+_STORE_FLOAT = "{.reg .pred p; setp.ne.s32 p, $3, 0; @p st.global.f32 [$1], $2; mov.u32 $0, 0;}"
+_STORE_DOUBLE = "{.reg .pred p; setp.ne.s32 p, $3, 0; @p st.global.f64 [$1], $2; mov.u32 $0, 0;}"
+_FLOAT: tl.constexpr = tl.constexpr(_STORE_FLOAT)
+_DOUBLE: tl.constexpr = tl.constexpr(_STORE_DOUBLE)
+
+
+@triton.jit
+def _put(target, state, D: tl.constexpr, BLOCK: tl.constexpr, ACC: tl.constexpr, DIRECT: tl.constexpr):
+    """Store a state.  ``DIRECT``: every thread what it holds; Triton would first move it, and all warps wait twice."""
+    i = tl.arange(0, BLOCK)
+    if DIRECT:
+        places = (target + i).to(tl.int64, bitcast=True)
+        keep = (i < D).to(tl.int32)
+        if ACC == tl.float64:
+            tl.inline_asm_elementwise(_DOUBLE, "=r,l,d,r", [places, state, keep], dtype=tl.int32, is_pure=False, pack=1)
+        else:
+            tl.inline_asm_elementwise(_FLOAT, "=r,l,f,r", [places, state, keep], dtype=tl.int32, is_pure=False, pack=1)
+    else:
+        tl.store(target + i, state, mask=i < D)
 
 
 @triton.jit
@@ -47,10 +66,8 @@ def _letter_step(
     j = tl.arange(0, BLOCK)[None, :]
     width = tl.where(real & known, D, 0)
     begin = matrices + tl.where(known, token, 0).to(tl.int64) * (D * D)
-    if REVERSED:
-        matrix = tl.load(begin + j * D + i, mask=(i < width) & (j < width), other=0.0)
-    else:
-        matrix = tl.load(begin + i * D + j, mask=(i < width) & (j < width), other=0.0)
+    where = j * D + i if REVERSED else i * D + j
+    matrix = tl.load(begin + where, mask=(i < width) & (j < width), other=0.0)
     after = tl.sum(matrix.to(state.dtype) * state[None, :], 1)
     after = tl.where(tl.arange(0, BLOCK) < D, after, 0.0)
     after = tl.where(known, after, float("nan"))
@@ -86,26 +103,22 @@ def _letters(
 @triton.jit(do_not_specialize=["steps", "words", "time", "symbols"])
 def walk(
     table, spelled, matrices, tokens, mask, initial, responses, terms, out, to_initial, steps, words, time, symbols,
-    D: tl.constexpr, BLOCK: tl.constexpr, A: tl.constexpr, B: tl.constexpr, AHEAD: tl.constexpr,
-    LETTERS: tl.constexpr, ADDITIVE: tl.constexpr, MASKED: tl.constexpr, REVERSED: tl.constexpr, ACC: tl.constexpr,
+    D: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr, LETTERS: tl.constexpr, ADDITIVE: tl.constexpr,
+    MASKED: tl.constexpr, REVERSED: tl.constexpr, DIRECT: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Carry the state of a row over its words, and store it after each.
 
-    Forward: from ``initial``, stored at the last position of every word in ``out (B, T, D)``.  ``REVERSED``: the adjoints at
-    the first position of every word, from the response of the last one; ``responses`` and ``out`` are ``(B, words, D)``, and
-    ``to_initial`` receives what is left at the beginning.
+    Forward: from ``initial``, stored at the last position of every word in ``out (B, T, D)``.  ``REVERSED``: the adjoints
+    at the first position of every word, from the response of the last one; ``responses`` and ``out`` are
+    ``(B, words, D)``, and ``to_initial`` receives what is left at the beginning.
 
-    A product of a word may overflow where states do not.  A row that ends in something that is not finite is walked again,
-    one position at a time.
+    A product of a word may overflow where states do not.  A row that ends in something that is not finite is walked
+    again, one position at a time.
     """
     row = tl.program_id(0).to(tl.int64)
-    X: tl.constexpr = BLOCK // A
-    Y: tl.constexpr = BLOCK // B
     SIGN: tl.constexpr = -1 if REVERSED else 1
     STRIDE: tl.constexpr = 1 if REVERSED else LETTERS
     i = tl.arange(0, BLOCK)
-    even = tl.arange(0, A)[:, None] * X + tl.arange(0, X)[None, :]
-    odd = tl.arange(0, Y)[:, None] * B + tl.arange(0, B)[None, :]
     last = tl.maximum(steps - 1, 0)
     edge = last if REVERSED else 0
     spelled = spelled + row * steps + edge
@@ -118,58 +131,35 @@ def walk(
     else:
         target = out + (row * time + LETTERS - 1) * D
         begun = initial + row * D
-    h = tl.load(begun + odd, mask=odd < D, other=0.0).to(ACC)
+    state = tl.load(begun + i, mask=i < D, other=0.0).to(ACC)
     if REVERSED:
-        tl.store(out + (row * words + words - 1) * D + odd, h, mask=odd < D)
+        tl.store(out + (row * words + words - 1) * D + i, state, mask=i < D)
     main = steps // AHEAD * AHEAD
     upcoming = ()
     letters = ()
     for ahead in tl.static_range(AHEAD):
-        letters = letters + (_word_at(spelled, ahead, last, SIGN),)
-    for ahead in tl.static_range(AHEAD):
-        upcoming = upcoming + (
-            _read_ahead(
-                table, responses_here, letters[ahead], ahead, last, even if ahead % 2 == 0 else odd, D, BLOCK, SIGN,
-                ahead % 2 != REVERSED, ADDITIVE,
-            ),
-        )  # fmt: skip
-    letters = ()
+        word = _word_at(spelled, ahead, last, SIGN)
+        upcoming = upcoming + (_read_ahead(table, responses_here, word, ahead, last, D, BLOCK, SIGN, ADDITIVE),)
     for ahead in tl.static_range(AHEAD):
         letters = letters + (_word_at(spelled, AHEAD + ahead, last, SIGN),)
     for step in range(0, main, AHEAD):
         following = ()
         later = ()
-        for pair in tl.static_range(AHEAD // 2):
-            # Each matrix is read into the registers of the one just used: the loop copies nothing, and waits for nothing.
-            line, term = upcoming[2 * pair]
-            products = tl.reshape(line, (Y, A, B, X)).to(ACC) * tl.expand_dims(tl.expand_dims(h, 1), 3)
-            g = tl.sum(tl.sum(products, 0), 1)
+        for ahead in tl.static_range(AHEAD):
+            matrix, term = upcoming[ahead]
+            state = tl.sum(matrix.to(ACC) * state[None, :], 1)
             if ADDITIVE:
-                g += term.to(ACC)
+                state += term.to(ACC)
+            # Read into the registers of the matrix just used: the loop copies nothing, and waits for nothing.
             following = following + (
                 _read_ahead(
-                    table, responses_here, letters[2 * pair], step + AHEAD + 2 * pair, last, even, D, BLOCK, SIGN,
-                    REVERSED, ADDITIVE,
+                    table, responses_here, letters[ahead], step + AHEAD + ahead, last, D, BLOCK, SIGN, ADDITIVE
                 ),
             )  # fmt: skip
-            later = later + (_word_at(spelled, step + 2 * AHEAD + 2 * pair, last, SIGN),)
-            tl.store(target + SIGN * (step + 2 * pair) * (STRIDE * D) + even, g, mask=even < D)
-            line, term = upcoming[2 * pair + 1]
-            products = tl.reshape(line, (Y, A, B, X)).to(ACC) * tl.expand_dims(tl.expand_dims(g, 1), 0)
-            h = tl.sum(tl.sum(products, 3), 1)
-            if ADDITIVE:
-                h += term.to(ACC)
-            following = following + (
-                _read_ahead(
-                    table, responses_here, letters[2 * pair + 1], step + AHEAD + 2 * pair + 1, last, odd, D, BLOCK, SIGN,
-                    not REVERSED, ADDITIVE,
-                ),
-            )  # fmt: skip
-            later = later + (_word_at(spelled, step + 2 * AHEAD + 2 * pair + 1, last, SIGN),)
-            tl.store(target + SIGN * (step + 2 * pair + 1) * (STRIDE * D) + odd, h, mask=odd < D)
+            later = later + (_word_at(spelled, step + 2 * AHEAD + ahead, last, SIGN),)
+            _put(target + SIGN * (step + ahead) * (STRIDE * D), state, D, BLOCK, ACC, DIRECT)
         upcoming = following
         letters = later
-    state = tl.reshape(h, (BLOCK,))
     lost = tl.max(((i < D) & ~(tl.abs(state) < float("inf"))).to(tl.int32)) > 0
     if REVERSED:
         origin = tl.where(lost, time, (words - 1 - main) * LETTERS) - 1

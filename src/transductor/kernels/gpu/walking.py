@@ -7,15 +7,23 @@ letter, which also sums the gradient of the table.  No matrix is multiplied with
 
 from __future__ import annotations
 
+import os
+
 import torch
 from torch import Tensor
 
 from transductor.kernels.gpu import cuts, matrix_gradients
 from transductor.kernels.gpu.launch import launch
 from transductor.kernels.gpu.letters import letter_steps
-from transductor.kernels.gpu.passes import TORCH_DTYPE, Passes, product_dtype
+from transductor.kernels.gpu.passes import Passes
 from transductor.kernels.gpu.walk import walk
-from transductor.kernels.gpu.words import joined_words, spelled
+from transductor.kernels.gpu.word_tables import word_table
+from transductor.kernels.gpu.words import spelled
+
+
+def _compiles(device: torch.device) -> bool:
+    """Tell whether kernels are compiled, and not run by Triton's interpreter, which knows no machine instructions."""
+    return device.type == "cuda" or os.environ.get("TRITON_INTERPRET", "0") != "1"
 
 
 class Walk:
@@ -27,39 +35,10 @@ class Walk:
         self.base = passes.symbols + (passes.mask is not None)
         self.count = self.base**letters
         self.block = max(16, passes.block)
-        self.grid = cuts.walk_grid(self.block)
         self.words = cuts.ceiling(passes.time, letters)
         self.chosen = torch.empty(
             passes.batch * (self.words + 1), dtype=torch.int32, device=passes.initial.device
         )  # fmt: skip
-
-    def table(self) -> Tensor:
-        """Build all words, in both orders in which a walk reads them: ``(count + 1, 2, block²)``, the last one NaN."""
-        rough = self.passes.matrices
-        if self.letters == 1:
-            return self._joined(rough, 0, rough, self.base, lines=True)
-        pairs = self._joined(rough, self.base, rough, self.base, lines=self.letters == 2)
-        if self.letters == 2:
-            return pairs
-        if self.letters == 3:
-            return self._joined(rough, self.base, pairs, self.base**2, lines=True)
-        return self._joined(pairs, self.base**2, pairs, self.base**2, lines=True)
-
-    def _joined(self, later: Tensor, later_count: int, earlier: Tensor, earlier_count: int, *, lines: bool) -> Tensor:
-        passes, block = self.passes, self.block
-        acc = product_dtype(passes.initial.device, passes.work)
-        count = max(later_count, 1) * earlier_count
-        shape = (count + 1, 2, block, block) if lines else (count, block, block)
-        out = torch.empty(shape, dtype=passes.work if lines else TORCH_DTYPE[acc], device=passes.initial.device)
-        columns = min(block, 64)
-        launch(
-            joined_words, (count + lines, block // columns),
-            later, earlier, out, later_count, earlier_count, passes.symbols,
-            D=passes.dim, BLOCK=block, SLAB=min(block, 32), COLUMNS=columns, ROUGH_LATER=later is passes.matrices,
-            ROUGH_EARLIER=earlier is passes.matrices, LINES=lines, A=self.grid[0], B=self.grid[1], ACC=acc,
-            warps=1 if block <= 32 else 4 if block == 64 else 8,
-        )  # fmt: skip
-        return out
 
     def spelled(self, words: int, shift: int) -> Tensor:
         """Return the words ``(B, words)`` that begin ``shift`` positions after the multiples of their length."""
@@ -119,7 +98,8 @@ class Walk:
             first = letter == 0
             self._letter(
                 letter, words + first, adjoints if first else inside, rows, inside, (words, 1, -1 if first else 0),
-                grad, reverse=True, steps=letter != 1 or wants_bias, every=every, states=states, sums=sums, more=not first,
+                grad, reverse=True, steps=letter != 1 or wants_bias, every=every, states=states, sums=sums,
+                more=not first,
             )  # fmt: skip
         return None if sums is None else matrix_gradients.over_parts(passes, sums), every
 
@@ -149,13 +129,18 @@ class Walk:
         reverse: bool,
     ) -> None:
         passes = self.passes
-        a, b = self.grid
+        table = word_table(
+            passes.matrices, self.letters, "columns" if reverse else "rows", identity=passes.mask is not None,
+            block=self.block, work=passes.work,
+        )  # fmt: skip
+        warps, ahead = cuts.walk_shape(self.block)
         launch(
             walk, (passes.batch,),
-            self.table(), spelled_words, passes.matrices, passes.tokens, passes.mask, passes.initial, responses, terms,
+            table, spelled_words, passes.matrices, passes.tokens, passes.mask, passes.initial, responses, terms,
             out, to_initial, steps, self.words, passes.time, passes.symbols,
-            D=passes.dim, BLOCK=self.block, A=a, B=b, AHEAD=cuts.walk_ahead(self.block), LETTERS=self.letters,
-            ADDITIVE=terms is not None, MASKED=passes.mask is not None, REVERSED=reverse, ACC=passes.acc, warps=a * b // 32,
+            D=passes.dim, BLOCK=self.block, AHEAD=ahead, LETTERS=self.letters, ADDITIVE=terms is not None,
+            MASKED=passes.mask is not None, REVERSED=reverse, DIRECT=_compiles(out.device), ACC=passes.acc,
+            warps=warps,
         )  # fmt: skip
 
     def _letter(

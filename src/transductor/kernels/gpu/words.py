@@ -28,18 +28,18 @@ def _matrix_part(source, which, i, j, symbols, D: tl.constexpr, BLOCK: tl.conste
 def joined_words(
     later, earlier, out, later_count, earlier_count, symbols,
     D: tl.constexpr, BLOCK: tl.constexpr, SLAB: tl.constexpr, COLUMNS: tl.constexpr, ROUGH_LATER: tl.constexpr,
-    ROUGH_EARLIER: tl.constexpr, LINES: tl.constexpr, A: tl.constexpr, B: tl.constexpr, ACC: tl.constexpr,
+    ROUGH_EARLIER: tl.constexpr, ORDER: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Multiply every later word with every earlier one; ``later_count`` is 0 where there is only one of both.
 
-    ``LINES``: store both orders in which a walk reads them, ``(words + 1, 2, BLOCK²)``; else ``(words, BLOCK, BLOCK)``.
+    ``out (words + 1, BLOCK, BLOCK)`` has "rows", "columns" or "fragments" one after another: the last are what
+    :mod:`transductor.kernels.gpu.products` reads as operands.
     """
     word = tl.program_id(0)
     first = tl.program_id(1) * COLUMNS
     i = tl.arange(0, BLOCK)[:, None]
     j = first + tl.arange(0, COLUMNS)[None, :]
-    count = earlier_count * tl.maximum(later_count, 1)
-    known = word < count
+    known = word < earlier_count * tl.maximum(later_count, 1)
     earlier_word = tl.where(known, word % earlier_count, 0).to(tl.int64)
     if later_count == 0:
         product = _matrix_part(earlier, earlier_word, i, j, symbols, D, BLOCK, ROUGH_EARLIER).to(ACC)
@@ -52,14 +52,15 @@ def joined_words(
             left = _matrix_part(later, later_word, i, across, symbols, D, BLOCK, ROUGH_LATER).to(ACC)
             right = _matrix_part(earlier, earlier_word, down, j, symbols, D, BLOCK, ROUGH_EARLIER).to(ACC)
             product += tl.dot(left, right, input_precision="ieee", out_dtype=ACC)
-    target = out + word.to(tl.int64) * ((2 if LINES else 1) * BLOCK * BLOCK)
-    if LINES:
-        X: tl.constexpr = BLOCK // A
-        product = tl.where(known, product, float("nan"))
-        tl.store(target + (((j // B) * A + i // X) * B + j % B) * X + i % X, product)
-        tl.store(target + BLOCK * BLOCK + (((i // B) * A + j // X) * B + i % B) * X + j % X, product)
-    else:
-        tl.store(target + i * BLOCK + j, product)
+    product = tl.where(known, product, float("nan"))
+    if ORDER == "rows":
+        place = i * BLOCK + j
+    elif ORDER == "columns":
+        place = j * BLOCK + i
+    else:  # element (n, named k) lies where a thread looks for operand (k, n)
+        k = (j // 8) * 8 + 4 * (j % 2) + (j % 8) // 2
+        place = (k // 4) % 2 + 2 * (k % 4) + 8 * (i % 8) + 64 * (k // 8) + 8 * BLOCK * (i // 8)
+    tl.store(out + word.to(tl.int64) * (BLOCK * BLOCK) + place, product)
 
 
 @triton.jit(do_not_specialize=["words", "items", "time", "shift", "symbols", "base", "count"])
