@@ -30,7 +30,7 @@ import hashlib, json, sys
 import torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from transductor.kernels.gpu import cuts, launch, matrix_gradients, passes, walking
+from transductor.kernels.gpu import cuts, launch, matrix_gradients, passes, walking, word_tables
 from transductor.kernels.gpu import scan as gpu
 
 target = GPUTarget("cuda", 90, 32)
@@ -64,7 +64,7 @@ def compile_only(kernel, grid, *args, warps, stages=1, registers=None, **constan
             triton.compile(source, target=target, options=options)
             compiled += 1
 
-launch.launch = passes.launch = matrix_gradients.launch = walking.launch = compile_only
+launch.launch = passes.launch = matrix_gradients.launch = walking.launch = word_tables.launch = compile_only
 
 def everything(dim, symbols, dtype=torch.float32, dense=False, bias=False, mask=False, packed=False, batch=2):
     batch, time = (1 if packed else batch), 8400

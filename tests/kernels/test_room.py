@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 pytest.importorskip("triton")
-from transductor.kernels.gpu import matrix_gradients, passes, walking
+from transductor.kernels.gpu import matrix_gradients, passes, walking, word_tables
 from transductor.kernels.gpu import scan as gpu
 
 
@@ -44,7 +44,7 @@ class LiveBytes(TorchDispatchMode):
 )
 def test_forward_and_backward_fit_in_one_and_a_half_times_what_must_be_there(batch, time, dim, monkeypatch):
     """Tokens, table, states, their gradient and the table's are what nobody can do without."""
-    for module in (passes, matrix_gradients, walking):
+    for module in (passes, matrix_gradients, walking, word_tables):
         monkeypatch.setattr(module, "launch", lambda *args, **options: None)
     table = torch.empty(8, dim, dim, device="meta")
     tokens = torch.empty(batch, time, dtype=torch.long, device="meta")
