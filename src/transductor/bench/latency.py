@@ -115,7 +115,8 @@ class LatencyStudy:
         shapes = tuple(case for case in _shapes(64, (4, 32), ((1, 16),)) if case.symbols < 1000 and case.dim < 64)
         wide = Case(2, 64, dim=32), Case(2, 64, dim=32, blocks=2)
         return LatencyStudy(
-            (Case(1, 64), Case(1, 256), Case(4, 64)), shapes, wide, check_length=512, sets=2, box=0.02, rounds=2, limit=1.0,
+            (Case(1, 64), Case(1, 256), Case(4, 64)), shapes, wide, check_length=512,
+            sets=2, box=0.02, rounds=2, limit=1.0,
             memory=(2, 512, 8, 4), quick=True,
         )  # fmt: skip
 

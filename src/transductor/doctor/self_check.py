@@ -45,7 +45,7 @@ CASES: Final = (
     Case(1, 129, dim=5, symbols=0, dtype="bfloat16", documents=3),
     Case(2, 129, dim=5, dtype="float64", bias=True, padded=True),
 )
-# More for the kernels of a GPU, so that each of them runs: walks over words, words of wide matrices, runs of tokens, blocks.
+# More for the kernels of a GPU, so that each runs: walks over words, words of wide matrices, runs of tokens, blocks.
 KERNEL_CASES: Final = (
     Case(32, 300, dim=64, bias=True, padded=True),
     Case(2, 129, dim=120),
@@ -116,7 +116,7 @@ def run_self_check(
     for device in devices:
         for name in BACKENDS:
             if why_unusable(name, device) is None:
-                cases = CASES
+                cases: tuple[Case, ...] = CASES
                 if name == "triton":
                     cases = TINY_CASES if device == "cpu" else (*CASES, *KERNEL_CASES)
                 planned.append((name, partial(_check_backend, name, device, cases, exact, seed)))

@@ -129,8 +129,8 @@ def _triton_refusal(problem: Problem) -> Exception | None:
     largest = LARGEST_STATE if problem.tokens is None or problem.offsets is not None else LARGEST_WALK
     if problem.state_dim > largest or not table or problem.batch * problem.time >= 2**31:
         return ValueError(
-            f"backend='triton' takes D ≤ {LARGEST_STATE}, for rows of tokens D ≤ {LARGEST_WALK}, and tables and batches of "
-            f"fewer than 2³¹ numbers and positions; got D = {problem.state_dim}: use 'chunked'"
+            f"backend='triton' takes D ≤ {LARGEST_STATE}, for rows of tokens D ≤ {LARGEST_WALK}, and tables and "
+            f"batches of fewer than 2³¹ numbers and positions; got D = {problem.state_dim}: use 'chunked'"
         )
     return None
 

@@ -38,7 +38,7 @@ def joined_blocks(sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def solved_blocks(problem: Problem, backend: str, sizes: Sequence[int]) -> Tensor:
-    """Compute all states ``(B, T, D)`` of matrices with blocks of these sizes on the diagonal, and nothing beside them."""
+    """Compute all states ``(B, T, D)`` of matrices with blocks of these sizes on the diagonal, zero beside them."""
     sizes = joined_blocks(sizes)
     refusal = BACKENDS["triton"].refusal
     kernels = backend in ("auto", "triton") and problem.initial.is_cuda and problem.ring == "real"
@@ -107,7 +107,8 @@ def _(
     products = []
     for size in sizes:
         shapes = product_shapes(
-            *tokens.shape, size, len(matrices), masked=mask is not None, double=initial.dtype == torch.float64
+            tokens.shape[0], tokens.shape[1], size, matrices.shape[0],
+            masked=mask is not None, double=initial.dtype == torch.float64,
         )  # fmt: skip
         products += [initial.new_empty(shape) for shape in shapes]
     return initial.new_empty(*tokens.shape, initial.shape[-1]), products
@@ -132,7 +133,8 @@ def _block_scan_backward(
     for number, (begin, end) in enumerate(_bounds(sizes)):
         part, _, started = _gpu().backward(
             matrices[:, begin:end, begin:end], tokens, initial[:, begin:end], mask, None, states[..., begin:end],
-            *products[2 * number : 2 * number + 2], grad[..., begin:end], wants_matrices=wants_matrices, wants_bias=False,
+            *products[2 * number : 2 * number + 2], grad[..., begin:end],
+            wants_matrices=wants_matrices, wants_bias=False,
         )  # fmt: skip
         to_initial[:, begin:end] = started
         if wants_matrices:

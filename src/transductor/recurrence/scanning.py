@@ -117,8 +117,8 @@ def scan(
             begins again from ``initial_state``.
         layout: The last three, checked by a caller who has also checked the tokens; a model passes it on.
         blocks: Sizes of the blocks on the diagonal of block-diagonal matrices, such as those of a
-            :class:`~transductor.transitions.DirectSum`; many positions on a GPU are then scanned block by block, and what
-            stands beside the blocks is not looked at.
+            :class:`~transductor.transitions.DirectSum`; many positions on a GPU are then scanned block by block, and
+            what stands beside the blocks is not looked at.
         semiring: ``"real"``, ``"max_plus"``, ``"min_plus"``, ``"log"`` or ``"boolean"``.
         normalise: ``"l1"``, ``"l2"`` or ``"max"``: divide every state by that norm, over the real numbers without bias.
             Non-negative matrices and ``"l1"`` are the forward algorithm: beliefs, and the log-likelihood.

@@ -43,7 +43,8 @@ def by_token(passes: Passes, states: Tensor, adjoints: Tensor, begin: int) -> Te
             adjoints, states, passes.initial, flat, passes.mask, passes.starts, chosen, partial, begin, count,
             cuts.ceiling(count, spans), passes.time, passes.symbols,
             D=passes.dim, BLOCK=max(16, passes.block), TILE=32, PITCH=states.stride(-2),
-            MASKED=passes.mask is not None, PACKED=packed, PRECISION=passes.precision, ACC=passes.acc, warps=1 if passes.block <= 32 else 4,
+            MASKED=passes.mask is not None, PACKED=packed, PRECISION=passes.precision, ACC=passes.acc,
+            warps=1 if passes.block <= 32 else 4,
         )  # fmt: skip
         return over_parts(passes, partial)
     return _sorted(passes, states, adjoints, begin)

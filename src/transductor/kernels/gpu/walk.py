@@ -43,7 +43,7 @@ def _put(target, state, D: tl.constexpr, BLOCK: tl.constexpr, ACC: tl.constexpr,
     if DIRECT:
         places = (target + i).to(tl.int64, bitcast=True)
         keep = (i < D).to(tl.int32)
-        if ACC == tl.float64:
+        if state.dtype == tl.float64:
             tl.inline_asm_elementwise(_DOUBLE, "=r,l,d,r", [places, state, keep], dtype=tl.int32, is_pure=False, pack=1)
         else:
             tl.inline_asm_elementwise(_FLOAT, "=r,l,f,r", [places, state, keep], dtype=tl.int32, is_pure=False, pack=1)
@@ -108,8 +108,8 @@ def walk(
 ):  # fmt: skip
     """Carry the state of a row over its words, and store it after each.
 
-    Forward: from ``initial``, stored at the last position of every word in ``out (B, T, D)``.  ``REVERSED``: the adjoints
-    at the first position of every word, from the response of the last one; ``responses`` and ``out`` are
+    Forward: from ``initial``, stored at the last position of every word in ``out (B, T, D)``.  ``REVERSED``: the
+    adjoints at the first position of every word, from the response of the last one; ``responses`` and ``out`` are
     ``(B, words, D)``, and ``to_initial`` receives what is left at the beginning.
 
     A product of a word may overflow where states do not.  A row that ends in something that is not finite is walked

@@ -17,11 +17,13 @@ Order = Literal["rows", "columns", "fragments"]
 TORCH_DTYPE = {tl.float32: torch.float32, tl.float64: torch.float64}
 
 
-def word_table(matrices: Tensor, letters: int, order: Order, *, identity: bool, block: int, work: torch.dtype) -> Tensor:
+def word_table(
+    matrices: Tensor, letters: int, order: Order, *, identity: bool, block: int, work: torch.dtype
+) -> Tensor:
     """Return ``(words + 1, block, block)``: all words of 1 to 4 ``letters``, then NaN, in the dtype ``work``.
 
-    Word ``Σ x_l base^l`` has token ``x_0`` first, where ``base`` is V, or V + 1 with the ``identity`` as letter V.  Products
-    are formed in float64 where that is fast, and rounded once.
+    Word ``Σ x_l base^l`` has token ``x_0`` first, where ``base`` is V, or V + 1 with the ``identity`` as letter V.
+    Products are formed in float64 where that is fast, and rounded once.
     """
     base = len(matrices) + identity
 
