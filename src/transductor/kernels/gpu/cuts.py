@@ -145,4 +145,4 @@ def word_letters(symbols: int, block: int, positions: int) -> int:
 
 def walk_shape(block: int) -> tuple[int, int]:
     """Return the warps of a walk, and for how many steps it reads matrices ahead."""
-    return {16: (1, 6), 32: (4, 6), 64: (8, 6), 128: (16, 2)}[block]
+    return {16: (1, 6), 32: (4, 6), 64: (16, 6), 128: (16, 2)}[block]

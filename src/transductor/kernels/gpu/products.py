@@ -46,8 +46,10 @@ def _fragment_place(e, BLOCK: tl.constexpr, WIDE: tl.constexpr):
 
 @triton.jit
 def _fragment(line, BLOCK: tl.constexpr, WIDE: tl.constexpr):
-    """Rename a line of numbers as ``(BLOCK, BLOCK)``; nothing is moved."""
-    if WIDE:
+    """Rename a line of numbers as ``(BLOCK, BLOCK)``, of which a thread reads ``WIDE`` at a time; nothing is moved."""
+    if WIDE == 4:
+        parts = tl.permute(tl.reshape(line, (BLOCK // 8, BLOCK // 16, 8, 4, 2, 2)), (1, 4, 5, 3, 0, 2))
+    elif WIDE == 2:
         parts = tl.permute(tl.reshape(line, (BLOCK // 8, BLOCK // 8, 8, 4, 2)), (1, 4, 3, 0, 2))
     else:
         parts = tl.permute(tl.reshape(line, (BLOCK // 8, BLOCK // 4, 8, 4)), (1, 3, 0, 2))
@@ -84,7 +86,8 @@ def _word_operand(
         scale *= symbols + 1
     begin = table + word.to(tl.int64) * (BLOCK * BLOCK)
     if LINE:
-        operand = _fragment(tl.load(begin + tl.arange(0, BLOCK * BLOCK)), BLOCK, True)
+        wide: tl.constexpr = 4 if BLOCK > 16 and table.dtype.element_ty == tl.float32 else 2
+        operand = _fragment(tl.load(begin + tl.arange(0, BLOCK * BLOCK)), BLOCK, wide)
     else:
         k = _column_named(tl.arange(0, BLOCK))[:, None]
         operand = tl.load(begin + tl.arange(0, BLOCK)[None, :] * BLOCK + k)
@@ -121,7 +124,7 @@ def _step_operand(
     matrix = tl.load(begin + where, mask=keep, other=0.0).to(ACC)
     operand = tl.where(real, matrix, (k == n).to(ACC))
     if LINE:
-        operand = _fragment(operand, BLOCK, False)
+        operand = _fragment(operand, BLOCK, 1)
     return operand
 
 

@@ -59,7 +59,11 @@ def joined_words(
         place = j * BLOCK + i
     else:  # element (n, named k) lies where a thread looks for operand (k, n)
         k = (j // 8) * 8 + 4 * (j % 2) + (j % 8) // 2
-        place = (k // 4) % 2 + 2 * (k % 4) + 8 * (i % 8) + 64 * (k // 8) + 8 * BLOCK * (i // 8)
+        if out.dtype.element_ty == tl.float32:  # a thread reads four numbers at a time
+            place = (k // 4) % 2 + 2 * ((k // 8) % 2) + 4 * (k % 4) + 16 * (i % 8) + 128 * (k // 16)
+        else:
+            place = (k // 4) % 2 + 2 * (k % 4) + 8 * (i % 8) + 64 * (k // 8)
+        place += 8 * BLOCK * (i // 8)
     tl.store(out + word.to(tl.int64) * (BLOCK * BLOCK) + place, product)
 
 
