@@ -121,11 +121,13 @@ def library(name: str) -> Callable[[Operands], BoundCall]:
         matrices, start = _leaf(operands.matrices), _leaf(operands.start)
         bias = None if operands.bias is None else _leaf(operands.bias)
         leaves = (matrices, start) if bias is None else (matrices, start, bias)
-        case = operands.case
-        blocks = [case.dim // case.blocks] * case.blocks if case.blocks > 1 else None
+        case, blocks, inside = operands.case, None, None
+        if case.blocks > 1:  # where a direct sum is zero, backends differ in what they give as its gradient
+            blocks = [case.dim // case.blocks] * case.blocks
+            inside = torch.block_diag(*(start.new_ones(size, size) for size in blocks)).detach()
         return _differentiable(
             lambda: scan(
-                matrices,
+                matrices if inside is None else matrices * inside,
                 operands.tokens,
                 bias=bias,
                 initial_state=start,

@@ -143,17 +143,8 @@ def _block_scan_backward(
 
 
 @_block_scan_backward.register_fake
-def _(
-    matrices: Tensor,
-    tokens: Tensor,
-    initial: Tensor,
-    mask: Tensor | None,
-    states: Tensor,
-    products: list[Tensor],
-    grad: Tensor,
-    sizes: list[int],
-    wants_matrices: bool,
-) -> tuple[Tensor, Tensor]:
+def _(*arguments: Any) -> tuple[Tensor, Tensor]:
+    matrices, _, initial, *_, grad, _, wants_matrices = arguments
     to_matrices = matrices.new_empty(matrices.shape) if wants_matrices else grad.new_empty(0)
     return to_matrices, initial.new_empty(initial.shape)
 

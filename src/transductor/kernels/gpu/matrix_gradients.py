@@ -74,7 +74,7 @@ def _sorted(passes: Passes, states: Tensor, adjoints: Tensor, begin: int) -> Ten
     if short:
         launch(
             short_runs, (tiles,), *args, symbols, lowest,
-            D=passes.dim, BLOCK=block, TILE=tile, AHEAD=8, PITCH=pitch, PACKED=packed, ACC=passes.acc,
+            D=passes.dim, BLOCK=block, TILE=tile, AHEAD=4, PITCH=pitch, PACKED=packed, ACC=passes.acc,
             warps=block**2 // 256,
         )  # fmt: skip
     else:
