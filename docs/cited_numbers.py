@@ -81,7 +81,9 @@ CONSTANTS: Final[dict[str, tuple[str, ...]]] = {
         "are 6 % of the bytes",
         "1.5 times tokens + states",
         "from 32 MiB of states",
-    ),  # 32 of 512; tests
+        "up to 16 MiB of them",
+        "d = 64: 8 MiB",
+    ),  # 32 of 512; tests; tables of words
     "docs/language_models.md": (  # settings and rules of the plan
         "AdamW at 1e-3 with a cosine",
         "256 files of 2 048 bytes and 16 of 32 768",

@@ -27,6 +27,7 @@ def name_of(path: Path) -> str:
 IMPORTS_INSIDE_FUNCTIONS = {
     "kernels/rotation.py": "Triton",
     "kernels/gpu/decoding.py": "Triton",
+    "recurrence/blocks.py": "Triton",
     "recurrence/operator.py": "Triton",
 }
 

@@ -30,7 +30,7 @@ import hashlib, json, sys
 import torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from transductor.kernels.gpu import launch, matrix_gradients, passes
+from transductor.kernels.gpu import cuts, launch, matrix_gradients, passes, walking, word_tables
 from transductor.kernels.gpu import scan as gpu
 
 target = GPUTarget("cuda", 90, 32)
@@ -64,7 +64,7 @@ def compile_only(kernel, grid, *args, warps, stages=1, registers=None, **constan
             triton.compile(source, target=target, options=options)
             compiled += 1
 
-launch.launch = passes.launch = matrix_gradients.launch = compile_only
+launch.launch = passes.launch = matrix_gradients.launch = walking.launch = word_tables.launch = compile_only
 
 def everything(dim, symbols, dtype=torch.float32, dense=False, bias=False, mask=False, packed=False, batch=2):
     batch, time = (1 if packed else batch), 8400
@@ -92,6 +92,15 @@ everything(64, 8)
 everything(16, 1, dense=True, bias=True)
 everything(16, 1, torch.bfloat16, dense=True)
 everything(33, 1, torch.bfloat16, dense=True)
+everything(120, 8)
+chosen = cuts.walk_letters
+for letters in (1, 2, 3):
+    cuts.walk_letters = lambda *_, **__: letters
+    everything(64, 8)
+    everything(32, 8, torch.bfloat16, mask=True, bias=True)
+everything(16, 3, torch.float64)
+everything(64, 3, torch.float64)
+cuts.walk_letters = chosen
 from transductor.kernels import rotation
 for dim in (1, 5, 16, 32, 64):
     for squared in (False, True):

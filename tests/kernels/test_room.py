@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 pytest.importorskip("triton")
-from transductor.kernels.gpu import matrix_gradients, passes
+from transductor.kernels.gpu import matrix_gradients, passes, walking, word_tables
 from transductor.kernels.gpu import scan as gpu
 
 
@@ -38,10 +38,13 @@ class LiveBytes(TorchDispatchMode):
         self.live -= size
 
 
-@pytest.mark.parametrize(("batch", "time", "dim"), [(64, 8192, 16), (1, 1 << 20, 16), (8, 32_768, 32), (8, 16_384, 64)])
+@pytest.mark.parametrize(
+    ("batch", "time", "dim"),
+    [(64, 8192, 16), (1, 1 << 20, 16), (8, 32_768, 32), (8, 16_384, 64), (64, 8192, 64), (64, 8192, 32)],
+)
 def test_forward_and_backward_fit_in_one_and_a_half_times_what_must_be_there(batch, time, dim, monkeypatch):
     """Tokens, table, states, their gradient and the table's are what nobody can do without."""
-    for module in (passes, matrix_gradients):
+    for module in (passes, matrix_gradients, walking, word_tables):
         monkeypatch.setattr(module, "launch", lambda *args, **options: None)
     table = torch.empty(8, dim, dim, device="meta")
     tokens = torch.empty(batch, time, dtype=torch.long, device="meta")

@@ -113,15 +113,27 @@ def many_tokens(request, monkeypatch):
 @pytest.mark.parametrize("prepared", [False, True], ids=["as_it_lies", "prepared"])
 def test_every_size_of_a_small_vocabulary(symbols, prepared, tiny_cut, monkeypatch):
     """Words of one to four letters, a table laid out anew or read where it lies."""
-    monkeypatch.setattr(cuts, "prepares", lambda positions, symbols: prepared)
+    monkeypatch.setattr(cuts, "prepares", lambda positions, symbols, *, reverse: prepared)
     leaves, tokens = operands(14, batch=2, dim=5, symbols=symbols)
     assert_kernels_agree(without_bias(leaves), tokens)
+
+
+@pytest.mark.parametrize(("dim", "letters"), [(17, 2), (17, 3), (33, 2)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_products_of_words_of_wide_matrices(dim, letters, masked, tiny_cut, monkeypatch):
+    monkeypatch.setattr(cuts, "chunk_length", lambda batch, time, dim: 4)
+    monkeypatch.setattr(cuts, "word_letters", lambda symbols, block, positions: letters)
+    if dim == 17:  # one warp to a product, as for many chunks
+        monkeypatch.setattr(cuts, "product_warps", lambda block, chunks: 1)
+    leaves, tokens = operands(14, batch=1, dim=dim, symbols=2)
+    mask = {"mask": torch.rand(1, 14) < 0.7} if masked else {}
+    assert_kernels_agree(without_bias(leaves), tokens, **mask)
 
 
 @pytest.mark.parametrize("symbols", [17, 300])
 @pytest.mark.parametrize("prepared", [False, True], ids=["as_it_lies", "prepared"])
 def test_every_size_of_a_large_vocabulary(symbols, prepared, tiny_cut, many_tokens, monkeypatch):
-    monkeypatch.setattr(cuts, "prepares", lambda positions, symbols: prepared)
+    monkeypatch.setattr(cuts, "prepares", lambda positions, symbols, *, reverse: prepared)
     leaves, tokens = operands(14, batch=2, dim=5, symbols=symbols)
     assert_kernels_agree(without_bias(leaves), tokens)
 
@@ -131,6 +143,14 @@ def test_runs_of_one_token_that_cross_many_tiles(tiny_cut, many_tokens):
     leaves, tokens = operands(80, batch=2, dim=2, symbols=40)
     tokens[:] = 7
     tokens[0, :5], tokens[1, 40:45] = torch.tensor([0, 3, 39, 3, 8]), 39
+    assert_kernels_agree(without_bias(leaves), tokens, mask=torch.rand(2, 80) < 0.95)
+
+
+def test_long_runs_go_through_matrix_units(tiny_cut, monkeypatch):
+    monkeypatch.setattr(cuts, "picking_spans", lambda *_: 0)
+    monkeypatch.setattr(cuts, "short_runs", lambda *_: False)
+    leaves, tokens = operands(80, batch=2, dim=2, symbols=40)
+    tokens[:, 5:70] = 7
     assert_kernels_agree(without_bias(leaves), tokens, mask=torch.rand(2, 80) < 0.95)
 
 
@@ -206,7 +226,7 @@ def test_a_document_that_overflows_does_not_touch_the_next(tiny_cut):
 @pytest.mark.parametrize("prepared", [False, True], ids=["as_it_lies", "prepared"])
 @pytest.mark.parametrize("wrong", [-1, 3, 2**40 + 1])
 def test_an_unknown_token_is_seen_and_reads_no_foreign_memory(wrong, prepared, tiny_cut, monkeypatch):
-    monkeypatch.setattr(cuts, "prepares", lambda positions, symbols: prepared)
+    monkeypatch.setattr(cuts, "prepares", lambda positions, symbols, *, reverse: prepared)
     monkeypatch.setattr("transductor.recurrence.arguments.check_token_ids", lambda *_: None)  # as on a GPU
     leaves, tokens = operands(26, batch=2, dim=3, symbols=3, dtype=torch.float32)
     tokens[0, 9] = wrong
@@ -224,11 +244,15 @@ def test_nothing_to_do():
 
 
 def test_what_the_kernels_cannot_do_is_refused_by_name(monkeypatch):
-    tokens, table = torch.zeros(1, 4, dtype=torch.long, device=DEVICE), torch.eye(65, device=DEVICE)[None]
-    with pytest.raises(ValueError, match="D ≤ 64"):
-        scan(table, tokens, initial_state=torch.ones(65, device=DEVICE), backend="triton")
+    tokens, table = torch.zeros(1, 4, dtype=torch.long, device=DEVICE), torch.eye(129, device=DEVICE)[None]
+    with pytest.raises(ValueError, match="D ≤ 64, for rows of tokens D ≤ 128"):
+        scan(table, tokens, initial_state=torch.ones(129, device=DEVICE), backend="triton")
+    with pytest.raises(ValueError, match="got D = 65: use 'chunked'"):
+        scan(
+            table[:, None, :65, :65].expand(1, 4, 65, 65), initial_state=torch.ones(65, device=DEVICE), backend="triton"
+        )
     with pytest.raises(ValueError, match="real semiring only; use 'chunked' for log"):
-        scan(table, tokens, initial_state=torch.ones(65, device=DEVICE), semiring="log", backend="triton")
+        scan(table, tokens, initial_state=torch.ones(129, device=DEVICE), semiring="log", backend="triton")
     monkeypatch.setenv("TRITON_INTERPRET", "0")
     with pytest.raises(ValueError, match="runs on a GPU; transitions are on cpu"):
         scan(torch.eye(2)[None], torch.zeros(1, 4, dtype=torch.long), initial_state=torch.ones(2), backend="triton")

@@ -31,13 +31,15 @@ from transductor.bench.workloads import ACTS, Case, Ceilings, draw, floor_of
 from transductor.configuration import configuration, to_plain
 from transductor.results import Record
 
-PARTS = ("lengths", "shapes")
+PARTS = ("lengths", "shapes", "wide")
 
 # Called with what is measured next, how many cells are done, and how many there are.
 OnCell = Callable[[str, int, int], None]
 
 # Timed on every shape; the other contenders are timed on the lengths only.
 _OWN = ("auto", "chunked")
+# Timed on wide states, large vocabularies and a million steps.
+_BESIDE = (*_OWN, "attention", "lstm")
 
 
 def _shapes(single: int, batched: tuple[int, int], dense: tuple[tuple[int, int], ...]) -> tuple[Case, ...]:
@@ -53,6 +55,15 @@ def _shapes(single: int, batched: tuple[int, int], dense: tuple[tuple[int, int],
     return (*cases, *(Case(batch, length, dim=64, symbols=0) for batch, length in dense))
 
 
+def _wide() -> tuple[Case, ...]:
+    """Return what is hard on a GPU: wide states, many tokens, a million steps."""
+    base = Case(64, 8192)
+    dims = (replace(base, dim=dim) for dim in (16, 32, 64, 128))
+    sums = replace(base, dim=32, blocks=2)
+    long = Case(8, 32_768, dim=64, symbols=256), Case(1, 1 << 20)
+    return (*dims, sums, replace(base, symbols=50_257), *long, *(Case(1, 32_768, dim=dim) for dim in (32, 64, 120)))
+
+
 @configuration
 @dataclass(frozen=True)
 class LatencyStudy:
@@ -61,6 +72,7 @@ class LatencyStudy:
     Args:
         lengths: Cases on which every contender is timed.
         shapes: Cases on which our own scan is timed, beside ``chunked``.
+        wide: Cases of wide states, large vocabularies and a million steps, beside attention and an LSTM.
         parts: Which of ``PARTS`` are measured.
         check_length: T of the comparison with float64.
         sets: Sets of operands that a contender reads in turn, so that caches are not what is measured.
@@ -74,6 +86,7 @@ class LatencyStudy:
 
     lengths: tuple[Case, ...]
     shapes: tuple[Case, ...]
+    wide: tuple[Case, ...] = ()
     parts: tuple[str, ...] = PARTS
     check_length: int = 32_768
     sets: int = 4
@@ -91,7 +104,7 @@ class LatencyStudy:
             lengths = tuple(Case(1, time) for time in (128, 512, 2048, 8192, 32_768, 131_072))
             batched = Case(64, 2048), Case(64, 8192)
             shapes = _shapes(32_768, (64, 2048), ((1, 32_768), (16, 2048)))
-            return LatencyStudy((*lengths, *batched), shapes, limit=0.25)
+            return LatencyStudy((*lengths, *batched), shapes, _wide(), limit=0.25)
         lengths = tuple(Case(1, time) for time in (128, 512, 2048, 8192, 32_768))
         shapes = _shapes(32_768, (64, 2048), ((1, 8192), (4, 2048)))
         return LatencyStudy((*lengths, Case(64, 32_768)), shapes, sets=2, box=1.0, rounds=9, limit=4.0, budget=60.0)
@@ -100,8 +113,10 @@ class LatencyStudy:
     def small() -> LatencyStudy:
         """Return a study of seconds: a quick check that everything runs."""
         shapes = tuple(case for case in _shapes(64, (4, 32), ((1, 16),)) if case.symbols < 1000 and case.dim < 64)
+        wide = Case(2, 64, dim=32), Case(2, 64, dim=32, blocks=2)
         return LatencyStudy(
-            (Case(1, 64), Case(1, 256), Case(4, 64)), shapes, check_length=512, sets=2, box=0.02, rounds=2, limit=1.0,
+            (Case(1, 64), Case(1, 256), Case(4, 64)), shapes, wide, check_length=512,
+            sets=2, box=0.02, rounds=2, limit=1.0,
             memory=(2, 512, 8, 4), quick=True,
         )  # fmt: skip
 
@@ -120,6 +135,8 @@ def run_latency(
     began, load = time.perf_counter(), os.getloadavg()[0]
     judged = [*all_contenders(device), *untimed_backends()] if contenders is None else contenders
     contenders = all_contenders(device) if contenders is None else contenders
+    if study.parts == ("wide",):
+        judged = contenders = [contender for contender in contenders if contender.name in _BESIDE]
     parts = [(part, case) for part in study.parts for case in getattr(study, part)]
     report = on_cell or (lambda *_: None)
     judge = Judge(device)
@@ -128,7 +145,9 @@ def run_latency(
         report("correctness", 0, len(parts))
         run = _Run(study, device, judge.examine(judged, study.check_length))
         own = [contender for contender in contenders if contender.name in _OWN]
-        shapes = {case: judge.examine_shape(case, own) for part, case in parts if part == "shapes"}
+        shapes = {case: judge.examine_shape(case, own) for part, case in parts if part != "lengths"}
+        beside = [contender for contender in contenders if contender.name in _BESIDE]
+        timed = {"lengths": contenders, "shapes": own, "wide": beside}
         report("ceilings", 0, len(parts))
         ceilings = measured_ceilings(device, quick=study.quick)
 
@@ -136,14 +155,15 @@ def run_latency(
             measurements = {"ceilings": asdict(ceilings), "correctness": judge.entries, "memory": memory, **cells}
             # The load before the run shows whether the computer was busy; then its numbers should not be quoted.
             here = run_environment(device, began, load=round(load, 2))
-            return Record(f"scan_{device}", to_plain(study), measurements, here)
+            name = f"scan_wide_{device}" if study.parts == ("wide",) else f"scan_{device}"
+            return Record(name, to_plain(study), measurements, here)
 
         report("memory", 0, len(parts))
         memory = _memory(study, device)
         for done, (part, case) in enumerate(parts):
             report(f"{part}: {case}", done, len(parts))
-            chosen, reasons = (own, shapes[case]) if part == "shapes" else (contenders, run.reasons)
-            cells[part].append(run.cell(case, chosen, reasons, ceilings))
+            reasons = run.reasons if part == "lengths" else shapes[case]
+            cells[part].append(run.cell(case, timed[part], reasons, ceilings))
             if keep is not None:
                 keep(record(memory))
         report("done", len(parts), len(parts))

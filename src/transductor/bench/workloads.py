@@ -25,6 +25,7 @@ class Case:
 
     ``symbols`` is V; 0 stands for one dense matrix per position.  ``documents`` > 0 packs that many into the row.
     ``padded`` masks steps: a third at the start of even rows, a third at the end of odd ones, and some in between.
+    ``blocks`` > 1 makes the matrices direct sums of so many of equal size.
     """
 
     batch: int
@@ -35,6 +36,7 @@ class Case:
     bias: bool = False
     documents: int = 0
     padded: bool = False
+    blocks: int = 1
 
     def __post_init__(self) -> None:
         for name in ("batch", "time", "dim"):
@@ -42,6 +44,8 @@ class Case:
         one_of("dtype", self.dtype, DTYPES)
         if self.documents and (self.batch != 1 or self.time % self.documents):
             raise ValueError(f"documents must divide the time of one row; got {self}")
+        if self.blocks < 1 or self.dim % self.blocks:
+            raise ValueError(f"blocks must divide the dimension; got {self}")
 
     @property
     def label(self) -> str:
@@ -51,6 +55,7 @@ class Case:
             "bias": self.bias,
             f"{self.documents} documents": self.documents,
             "mask": self.padded,
+            f"{self.blocks} blocks": self.blocks > 1,
         }
         matrices = f"V={self.symbols}" if self.symbols else "dense"
         return ", ".join([f"d={self.dim}", matrices, *(name for name, chosen in options.items() if chosen)])
@@ -91,7 +96,11 @@ def draw(case: Case, device: str, seed: int) -> Operands:
     source = torch.Generator().manual_seed(seed)
     dtype, rows = DTYPES[case.dtype], (case.batch, case.time)
     count = min(case.symbols or _POOL, _POOL)
-    pool = torch.linalg.qr(torch.randn(count, case.dim, case.dim, generator=source))[0].to(device, dtype)
+    size = case.dim // case.blocks
+    pool = torch.linalg.qr(torch.randn(case.blocks, count, size, size, generator=source))[0].contiguous()
+    if case.blocks > 1:
+        pool = torch.stack([torch.block_diag(*pool[:, number]) for number in range(count)])
+    pool = pool.view(count, case.dim, case.dim).to(device, dtype)
     tokens = torch.randint(0, case.symbols or count, rows, generator=source).to(device)
     matrices = pool
     if not case.symbols:

@@ -23,7 +23,7 @@ Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Folder for record and figure (--quick: runs/bench).")
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="A miniature that takes seconds: a check that everything runs.")]
-ScanParts = Annotated[list[str] | None, typer.Option(help="lengths (beside peers) or shapes (ours alone).")]
+ScanParts = Annotated[list[str] | None, typer.Option(help="lengths (beside peers), shapes (ours alone) or wide.")]
 ModelParts = Annotated[list[str] | None, typer.Option(help="training or decoding.")]
 _WIDTH_IN_A_FILE = 220
 

@@ -45,12 +45,22 @@ CASES: Final = (
     Case(1, 129, dim=5, symbols=0, dtype="bfloat16", documents=3),
     Case(2, 129, dim=5, dtype="float64", bias=True, padded=True),
 )
+# More for the kernels of a GPU, so that each runs: walks over words, words of wide matrices, runs of tokens, blocks.
+KERNEL_CASES: Final = (
+    Case(32, 300, dim=64, bias=True, padded=True),
+    Case(2, 129, dim=120),
+    Case(5, 1000, dim=20),
+    Case(2, 1000, dim=5, symbols=9000),
+    Case(8, 3200, dim=5, symbols=800),
+    Case(32, 1100, dim=32, blocks=2),
+)
 # Small enough for Triton's interpreter to finish in seconds.
 TINY_CASES: Final = (
     Case(2, 1, dim=2),
     Case(2, 7, dim=5, bias=True, padded=True),
     Case(1, 9, dim=3, symbols=0, documents=3, bias=True),
     Case(2, 7, dim=5, dtype="bfloat16"),
+    Case(2, 5, dim=66, bias=True, padded=True),
 )
 _DIMENSIONS: Final = (1, 2, 5, 32, 64)
 OnCheck = Callable[[str, int, int], None]
@@ -106,7 +116,9 @@ def run_self_check(
     for device in devices:
         for name in BACKENDS:
             if why_unusable(name, device) is None:
-                cases = CASES if name != "triton" or device != "cpu" else TINY_CASES
+                cases: tuple[Case, ...] = CASES
+                if name == "triton":
+                    cases = TINY_CASES if device == "cpu" else (*CASES, *KERNEL_CASES)
                 planned.append((name, partial(_check_backend, name, device, cases, exact, seed)))
         planned.append(("Cayley map", partial(_check_rotations, device, seed)))
         if why_unusable("triton", device) is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, Unpack, overload
 
 import torch
@@ -195,7 +196,9 @@ class RationalHead(nn.Module):
         self, transitions: Tensor, tokens: Tensor | None, start: Tensor, layout: Layout, bias: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Return the states ``(B, T, D)``, and the last one of each row or document."""
-        run: Callable[..., Any] = scan if layout.shards is None else sequence_parallel_scan
+        run: Callable[..., Any] = sequence_parallel_scan
+        if layout.shards is None:
+            run = partial(scan, blocks=self.transitions.blocks())
         states, final = run(
             transitions,
             tokens,

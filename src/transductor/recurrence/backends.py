@@ -12,7 +12,7 @@ from torch import Tensor
 
 from transductor.checks import nested_forward_mode, transformed, vmapped
 from transductor.kernels.cpu import scan as cpu
-from transductor.kernels.gpu.cuts import LARGEST_STATE, TRITON_FOUND
+from transductor.kernels.gpu.cuts import LARGEST_STATE, LARGEST_WALK, TRITON_FOUND
 from transductor.recurrence.chunked import chunked, chunked_states
 from transductor.recurrence.columns import one_per_column
 from transductor.recurrence.cost_model import kogge_stone_microseconds, plan_chunks
@@ -126,12 +126,22 @@ def _triton_refusal(problem: Problem) -> Exception | None:
             "on a CPU, slowly, set TRITON_INTERPRET=1)"
         )
     table = problem.tokens is None or problem.matrices.numel() < 2**31
-    if problem.state_dim > LARGEST_STATE or not table or problem.batch * problem.time >= 2**31:
+    largest, rows_of_tokens = LARGEST_STATE, problem.tokens is not None and problem.offsets is None
+    # A compiler would have to look into the question about the device.
+    asks = problem.state_dim > largest and rows_of_tokens and not torch.compiler.is_compiling()
+    if asks and _holds_wide_matrices(problem.initial.device):
+        largest = LARGEST_WALK
+    if problem.state_dim > largest or not table or problem.batch * problem.time >= 2**31:
         return ValueError(
-            f"backend='triton' takes D ≤ {LARGEST_STATE}, and tables and batches of fewer than 2³¹ numbers and "
-            f"positions; got D = {problem.state_dim}: use 'chunked'"
+            f"backend='triton' takes D ≤ {LARGEST_STATE}, for rows of tokens D ≤ {LARGEST_WALK}, and tables and "
+            f"batches of fewer than 2³¹ numbers and positions; got D = {problem.state_dim}: use 'chunked'"
         )
     return None
+
+
+def _holds_wide_matrices(device: torch.device) -> bool:
+    """Tell whether a program has the 200 KiB in which it multiplies at D = 128, as H100s, H200s and B200s have."""
+    return device.type != "cuda" or torch.cuda.get_device_capability(device)[0] in (9, 10)
 
 
 def _columns_refusal(problem: Problem) -> Exception | None:

@@ -72,7 +72,7 @@ def _scan(
 
 @_scan.register_fake
 def _(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    matrices, tokens, _, initial, *_, engine = arguments
+    matrices, tokens, _, initial, mask, offsets, engine = arguments
     batch, time = (matrices if tokens is None else tokens).shape[:2]
     states = initial.new_empty(batch, time, initial.shape[-1])
     if engine != "triton":
@@ -80,7 +80,11 @@ def _(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     if torch.compiler.is_exporting():  # how a row is cut depends on its length; a program must hold for all
         size = torch.library.get_ctx().new_dynamic_size
         return states, initial.new_empty(size()), initial.new_empty(size())
-    chunks, groups = product_shapes(batch, time, initial.shape[-1])
+    symbols = 0 if tokens is None else matrices.shape[0]
+    chunks, groups = product_shapes(
+        batch, time, initial.shape[-1], symbols,
+        masked=mask is not None, packed=offsets is not None, double=initial.dtype == torch.float64,
+    )  # fmt: skip
     return states, initial.new_empty(chunks), initial.new_empty(groups)
 
 

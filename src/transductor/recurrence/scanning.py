@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 import torch
@@ -13,6 +13,7 @@ from transductor.checks import differentiated, one_of
 from transductor.kernels.precise import full_precision
 from transductor.recurrence.arguments import Arguments
 from transductor.recurrence.backends import BACKENDS, backend_names, solved
+from transductor.recurrence.blocks import solved_blocks
 from transductor.recurrence.layout import Layout
 from transductor.recurrence.normalised import checked_logs, continued, final_of
 from transductor.recurrence.normalised_operator import solved_normalised
@@ -31,6 +32,7 @@ class ScanOptions(TypedDict, total=False):
     lengths: Tensor | None
     cu_seqlens: Tensor | None
     layout: Layout | None
+    blocks: Sequence[int] | None
     semiring: str
     backend: str
 
@@ -93,6 +95,7 @@ def scan(
     lengths: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
     layout: Layout | None = None,
+    blocks: Sequence[int] | None = None,
     semiring: str = "real",
     normalise: Norm | None = None,
     backend: str = "auto",
@@ -113,12 +116,15 @@ def scan(
         cu_seqlens: ``(N + 1)`` boundaries ``0 = c_0 ≤ … ≤ c_N = T`` of documents packed into one row; each
             begins again from ``initial_state``.
         layout: The last three, checked by a caller who has also checked the tokens; a model passes it on.
+        blocks: Sizes of the blocks on the diagonal of block-diagonal matrices, such as those of a
+            :class:`~transductor.transitions.DirectSum`; many positions on a GPU are then scanned block by block, and
+            what stands beside the blocks is not looked at.
         semiring: ``"real"``, ``"max_plus"``, ``"min_plus"``, ``"log"`` or ``"boolean"``.
         normalise: ``"l1"``, ``"l2"`` or ``"max"``: divide every state by that norm, over the real numbers without bias.
             Non-negative matrices and ``"l1"`` are the forward algorithm: beliefs, and the log-likelihood.
         backend: ``"auto"``, or ``"reference"``, ``"kogge_stone"``, ``"chunked"`` (plain torch, any device), ``"numba"``
-            (compiled loops on a CPU), ``"triton"`` (kernels on a GPU; D ≤ 64), ``"columns"`` (plain torch, for matrices
-            with at most one entry in a column: products of chunks in O(D)).
+            (compiled loops on a CPU), ``"triton"`` (kernels on a GPU; D ≤ 64, rows of tokens D ≤ 128), ``"columns"``
+            (plain torch, for matrices with at most one entry in a column: products of chunks in O(D)).
         return_final: Also return the state after the last real step of each row (of each document).
 
     Returns:
@@ -146,7 +152,7 @@ def scan(
     compiler = torch.compiler.is_compiling() or "torch._dynamo" in sys.modules
     run = _hidden_from_compilers() if compiler and not traceable else _run
     values = transitions, tokens, bias, token_bias, initial_state, mask, lengths, cu_seqlens, layout
-    states, final = run(values, semiring, backend, return_final)
+    states, final = run(values, semiring, backend, return_final, blocks)
     return states if final is None else (states, final)
 
 
@@ -197,14 +203,21 @@ def _hidden_from_compilers() -> Callable[..., tuple[Tensor, Tensor | None]]:
 _HIDDEN: list[Callable[..., tuple[Tensor, Tensor | None]]] = []
 
 
-def _run(values: tuple[Any, ...], semiring: str, backend: str, return_final: bool) -> tuple[Tensor, Tensor | None]:
+def _run(
+    values: tuple[Any, ...], semiring: str, backend: str, return_final: bool, blocks: Sequence[int] | None = None
+) -> tuple[Tensor, Tensor | None]:
     one_of("semiring", semiring, SEMIRINGS)
     one_of("backend", backend, backend_names())
     arguments = Arguments(*values)
     arguments.check_types()
     with full_precision(arguments.transitions.device):
         problem, _ = arguments.problem(semiring)
-        states = solved(problem, backend)
+        if blocks is None:
+            states = solved(problem, backend)
+        elif min(blocks, default=0) < 1 or sum(blocks) != problem.state_dim:
+            raise ValueError(f"blocks must be sizes that add up to {problem.state_dim}; got {tuple(blocks)}")
+        else:
+            states = solved_blocks(problem, backend, blocks)
         final = _final(problem, states) if return_final else None
     return arguments.as_given(states), None if final is None else arguments.as_given(final, problem.offsets is None)
 

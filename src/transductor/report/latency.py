@@ -43,11 +43,13 @@ def latency_tables(record: Record) -> Group:
     """Show the distance to the floor, what was skipped and why, microseconds, and the ratios to ours."""
     lengths: Sequence[Cell] = record.measurements.get("lengths", [])
     shapes: Sequence[Cell] = record.measurements.get("shapes", [])
+    wide: Sequence[Cell] = record.measurements.get("wide", [])
     views: list[Table | Text] = []
-    for title, cells in (("other shapes and precisions", shapes), ("beside its peers", lengths)):
+    titles = "other shapes and precisions", "wide states, many tokens, many steps", "beside its peers"
+    for title, cells in zip(titles, (shapes, wide, lengths), strict=True):
         if cells:
             views.append(_distances(title, cells))
-    views += [Text(line) for line in _remarks((*lengths, *shapes))]
+    views += [Text(line) for line in _remarks((*lengths, *shapes, *wide))]
     memory = record.measurements["memory"]
     case = memory["case"]
     views.append(
@@ -56,6 +58,8 @@ def latency_tables(record: Record) -> Group:
             f"{memory['over_least']:.2f} × inputs + states + their gradient"
         )
     )
+    if wide:
+        views.append(_times(wide, "seconds", f"microseconds a call, {_clock(record)}"))
     if lengths:
         views.append(_times(lengths, "seconds", f"microseconds a call, {_clock(record)}"))
         if any("call_seconds" in outcome for cell in lengths for _, _, outcome in _outcomes(cell)):
@@ -67,7 +71,7 @@ def latency_tables(record: Record) -> Group:
 def latency_figure(record: Record, path: str | Path) -> Path:
     """Draw latency by length for one sequence, and the distance to the floor of every shape."""
     lengths = [cell for cell in record.measurements.get("lengths", []) if cell["case"]["batch"] == 1]
-    shapes = record.measurements.get("shapes", [])
+    shapes = [*record.measurements.get("shapes", []), *record.measurements.get("wide", [])]
     drawn = [(_draw_lengths, lengths, 4.4), (_draw_shapes, shapes, 1.0 + 0.18 * len(shapes))]
     drawn = [(draw, cells, height) for draw, cells, height in drawn if cells]
     heights = [height for *_, height in drawn]
@@ -139,15 +143,16 @@ def _table(names: Sequence[str], title: str) -> Table:
 
 
 def _times(cells: Sequence[Cell], key: str, title: str) -> Table:
-    case = cells[0]["case"]
     names = _names(cells)
-    table = _table(names, f"{title}; forward / forward + backward; d = {case['dim']}, V = {case['symbols']}")
+    labels = {cell["label"] for cell in cells}
+    table = _table(names, f"{title}; forward / forward + backward{f'; {labels.pop()}' if len(labels) == 1 else ''}")
+    varied = bool(labels)
     for cell in cells:
         row = [
             " / ".join(_microseconds(_seconds(cell, name, act, key)) + _star(cell, name, act, key) for act in ACTS)
             for name in names
         ]
-        table.add_row(_place(cell), *row)
+        table.add_row(f"{_place(cell)}, {cell['label']}" if varied else _place(cell), *row)
     return table
 
 

@@ -153,6 +153,10 @@ class TransitionFamily(nn.Module, ABC):
         """Return the backend of the scan that ``auto`` should stand for over these matrices."""
         return "auto"
 
+    def blocks(self) -> tuple[int, ...] | None:
+        """Return the sizes of the blocks on the diagonal, if nothing ever stands beside them; None for one block."""
+        return None
+
     def step_cost(self) -> int:
         """Count the multiply–adds of one step for one row, without those that compute its factors from features."""
         return self.state_dim**2

@@ -35,6 +35,10 @@ class DirectSum(BlockComposite):
         steppers = [part.stepper() for part in self.families]
         return replace(Stepper.of_parts(steppers, step), moves=all(part.moves for part in steppers))
 
+    def blocks(self) -> tuple[int, ...]:
+        """Return the blocks of all parts."""
+        return tuple(size for part in self.families for size in part.blocks() or (part.state_dim,))
+
     def step_cost(self) -> int:
         """Add up the parts' costs."""
         return sum(part.step_cost() for part in self.families)

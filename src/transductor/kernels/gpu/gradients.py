@@ -10,7 +10,9 @@ import triton.language as tl
 
 
 @triton.jit
-def _states_before(states, initial, starts, place, time, keep, j, D: tl.constexpr, PACKED: tl.constexpr):
+def states_before(
+    states, initial, starts, place, time, keep, j, D: tl.constexpr, PITCH: tl.constexpr, PACKED: tl.constexpr
+):  # fmt: skip
     """Load ``h_{t-1}`` for flat positions ``place (N)``: ``(N, BLOCK)``."""
     position = place % time
     if PACKED:
@@ -21,106 +23,9 @@ def _states_before(states, initial, starts, place, time, keep, j, D: tl.constexp
         first = position == 0
     inner = keep[:, None] & (j < D)[None, :]
     begun = inner & first[:, None]
-    earlier = states + ((place - 1).to(tl.int64) * D)[:, None] + j[None, :]
+    earlier = states + ((place - 1).to(tl.int64) * PITCH)[:, None] + j[None, :]
     before = tl.load(earlier, mask=inner & (first == 0)[:, None], other=0.0)
     return before + tl.load(initial + (document * D)[:, None] + j[None, :], mask=begun, other=0.0)
-
-
-@triton.jit
-def _position(
-    adjoints, states, initial, tokens, mask, starts, row, position, begin, inside, time, i, j,
-    D: tl.constexpr, MASKED: tl.constexpr, PACKED: tl.constexpr,
-):  # fmt: skip
-    """Load the token (-1 if the step is not real), ``δ_t[i]``, ``h_{t-1}[j … j+3]`` and ``h_{t-1}[j+4 … j+7]``."""
-    place = row * time + position
-    if MASKED:
-        inside = inside & (tl.load(mask + place, mask=inside, other=0) != 0)
-    token = tl.load(tokens + place, mask=inside, other=-1).to(tl.int32)
-    document = row
-    first = position == 0
-    if PACKED:
-        document = tl.load(starts + position, mask=inside, other=-1).to(tl.int64)
-        first = document >= 0
-    before = tl.where(first, initial + document * D, states + (place - 1) * D)
-    four = j[:, None] + tl.arange(0, 4)[None, :]
-    width = tl.where(inside, D, 0)
-    adjoint = tl.load(adjoints + (place - begin) * D + i, mask=i < width, other=0.0)
-    low = tl.load(before + four, mask=four < width, other=0.0)
-    high = tl.load(before + four + 4, mask=four + 4 < width, other=0.0)
-    return token, adjoint, low, high
-
-
-@triton.jit
-def _added(sums, token, adjoint, low, high, FIRST: tl.constexpr, COUNT: tl.constexpr):
-    """Add one position to the sum of its token, by a tree of branches that all threads take together."""
-    if COUNT == 1:
-        changed = ()
-        for part in tl.static_range(len(sums)):
-            if part == 2 * FIRST:
-                changed = changed + (sums[part] + adjoint * low,)
-            elif part == 2 * FIRST + 1:
-                changed = changed + (sums[part] + adjoint * high,)
-            else:
-                changed = changed + (sums[part],)
-        sums = changed
-    else:
-        HALF: tl.constexpr = COUNT // 2
-        if token < FIRST + HALF:
-            sums = _added(sums, token, adjoint, low, high, FIRST, HALF)
-        else:
-            sums = _added(sums, token, adjoint, low, high, FIRST + HALF, COUNT - HALF)
-    return sums
-
-
-@triton.jit(do_not_specialize=["first_row", "spans", "span", "begin", "end", "time"])
-def switched(
-    adjoints, states, initial, tokens, mask, starts, out, first_row, spans, span, begin, end, time,
-    D: tl.constexpr, BLOCK: tl.constexpr, SYMBOLS: tl.constexpr, AHEAD: tl.constexpr, MASKED: tl.constexpr,
-    PACKED: tl.constexpr, ACC: tl.constexpr,
-):  # fmt: skip
-    """Sum over few tokens: a program goes through one span of a row and keeps a sum for every token in registers.
-
-    A thread owns eight columns of one row of every sum.  ``out (programs, SYMBOLS, D, D)``; only the flat positions
-    from ``begin`` to ``end`` count, and ``adjoints`` begin there.
-    """
-    pid = tl.program_id(0)
-    row = (first_row + pid // spans).to(tl.int64)
-    start = tl.maximum((pid % spans) * span, begin - row * time)
-    stop = tl.minimum(tl.minimum((pid % spans) * span + span, time), end - row * time)
-    r = tl.arange(0, BLOCK * BLOCK // 8)
-    i = r // (BLOCK // 8)
-    j = (r % (BLOCK // 8)) * 8
-    sums = ()
-    for _ in tl.static_range(2 * SYMBOLS):
-        sums = sums + (tl.zeros([BLOCK * BLOCK // 8, 4], ACC),)
-    upcoming = ()
-    for ahead in tl.static_range(AHEAD):
-        upcoming = upcoming + (
-            _position(
-                adjoints, states, initial, tokens, mask, starts, row, start + ahead, begin, start + ahead < stop,
-                time, i, j, D, MASKED, PACKED,
-            ),
-        )  # fmt: skip
-    for step in range(0, stop - start, AHEAD):
-        current = upcoming
-        upcoming = ()
-        for ahead in tl.static_range(AHEAD):
-            position = start + step + AHEAD + ahead
-            upcoming = upcoming + (
-                _position(
-                    adjoints, states, initial, tokens, mask, starts, row, position, begin, position < stop,
-                    time, i, j, D, MASKED, PACKED,
-                ),
-            )  # fmt: skip
-        for ahead in tl.static_range(AHEAD):
-            token, adjoint, low, high = current[ahead]
-            sums = _added(sums, token, adjoint.to(ACC)[:, None], low.to(ACC), high.to(ACC), 0, SYMBOLS)
-    four = j[:, None] + tl.arange(0, 4)[None, :]
-    for symbol in tl.static_range(SYMBOLS):
-        begins = (pid.to(tl.int64) * SYMBOLS + symbol) * (D * D) + (i * D)[:, None]
-        rows = (i < D)[:, None]
-        tl.store(out + begins + four, sums[2 * symbol], mask=rows & (four < D))
-        tl.store(out + begins + four + 4, sums[2 * symbol + 1], mask=rows & (four + 4 < D))
 
 
 @triton.jit(do_not_specialize=["parts", "size"])
@@ -139,8 +44,8 @@ def summed(partial, out, parts, size, LANES: tl.constexpr, TILE: tl.constexpr, A
 @triton.jit(do_not_specialize=["begin", "count", "span", "time", "symbols"])
 def picked(
     adjoints, states, initial, tokens, mask, starts, chosen, out, begin, count, span, time, symbols,
-    D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, MASKED: tl.constexpr, PACKED: tl.constexpr,
-    PRECISION: tl.constexpr, ACC: tl.constexpr,
+    D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, PITCH: tl.constexpr, MASKED: tl.constexpr,
+    PACKED: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Sum over some tokens: a program picks one token's positions out of one span, and sums over those.
 
@@ -169,7 +74,7 @@ def picked(
         t = slot + tl.arange(0, TILE)
         held = t < matched
         here = tl.load(place + t, mask=held, other=0)
-        before = _states_before(states, initial, starts, begin + here, time, held, i, D, PACKED)
+        before = states_before(states, initial, starts, begin + here, time, held, i, D, PITCH, PACKED)
         adjoint = tl.load(
             adjoints + (here.to(tl.int64) * D)[None, :] + i[:, None], mask=(i < D)[:, None] & held[None, :], other=0.0
         )
@@ -187,81 +92,6 @@ def _real_token(tokens, mask, begin, here, stop, symbols, MASKED: tl.constexpr):
     return tl.load(tokens + begin + here, mask=real, other=symbols)
 
 
-@triton.jit(do_not_specialize=["begin", "count", "time", "symbols"])
-def grouped_runs(
-    adjoints, states, initial, starts, order, sorted_tokens, out, edges, begin, count, time, symbols,
-    D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, PACKED: tl.constexpr, PRECISION: tl.constexpr,
-    ACC: tl.constexpr,
-):  # fmt: skip
-    """Sum over many tokens: a tile of positions sorted by token holds runs of equal tokens, each one small product.
-
-    A run inside the tile is finished; one that crosses its edge leaves its part in ``edges[tile, 0]`` (begun before)
-    or ``edges[tile, 1]`` (begun here).
-    """
-    tile = tl.program_id(0)
-    slot = tile * TILE + tl.arange(0, TILE)
-    held = slot < count
-    token = tl.load(sorted_tokens + slot, mask=held, other=symbols).to(tl.int32)
-    place = tl.load(order + slot, mask=held, other=0).to(tl.int32) + begin
-    i = tl.arange(0, BLOCK)
-    inner = (i < D)[:, None]
-    keep = held & (token >= 0) & (token < symbols)
-    before = _states_before(states, initial, starts, place, time, keep, i, D, PACKED)
-    earlier = tl.load(sorted_tokens + tile * TILE - 1, mask=tile > 0, other=-1).to(tl.int32)
-    following = tl.load(sorted_tokens + (tile + 1) * TILE, mask=(tile + 1) * TILE < count, other=-1).to(tl.int32)
-    here = i[:, None] * D + i[None, :]
-    done = 0
-    total = tl.minimum(count - tile * TILE, TILE)
-    while done < total:
-        current = tl.min(tl.where(slot >= tile * TILE + done, token, 2147483647))
-        mine = held & (token == current)
-        chosen = tl.load(
-            adjoints + ((place - begin).to(tl.int64) * D)[None, :] + i[:, None],
-            mask=inner & (mine & keep)[None, :],
-            other=0.0,
-        )
-        summed = tl.dot(chosen, before, input_precision=PRECISION, out_dtype=ACC)
-        length = tl.sum(mine.to(tl.int32))
-        begun = (done == 0) & (current == earlier)
-        goes_on = (done + length == TILE) & (current == following)
-        target = tl.where(begun, 0, 1) * D * D + tile.to(tl.int64) * 2 * D * D
-        known = (current >= 0) & (current < symbols)
-        crosses = begun | goes_on
-        edge = tl.where(known & crosses, D, 0)
-        finished = tl.where(known & (crosses == 0), D, 0)
-        tl.store(edges + target + here, summed, mask=(i < edge)[:, None] & (i < edge)[None, :])
-        inside = (i < finished)[:, None] & (i < finished)[None, :]
-        tl.store(out + current.to(tl.int64) * D * D + here, summed, mask=inside)
-        done += length
-
-
-@triton.jit(do_not_specialize=["count", "tiles", "symbols"])
-def joined_runs(
-    sorted_tokens, edges, out, count, tiles, symbols,
-    D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, ACC: tl.constexpr,
-):  # fmt: skip
-    """Sum every run that leaves its tile over the tiles it crosses, in their order."""
-    tile = tl.program_id(0)
-    current = tl.load(sorted_tokens + (tile + 1) * TILE - 1, mask=(tile + 1) * TILE <= count, other=-1).to(tl.int32)
-    following = tl.load(sorted_tokens + (tile + 1) * TILE, mask=(tile + 1) * TILE < count, other=-2).to(tl.int32)
-    first = tl.load(sorted_tokens + tile * TILE).to(tl.int32)
-    earlier = tl.load(sorted_tokens + tile * TILE - 1, mask=tile > 0, other=-1).to(tl.int32)
-    began_here = (first != current) | (earlier != current)
-    if (current == following) & began_here & (current >= 0) & (current < symbols):
-        i = tl.arange(0, BLOCK)
-        here = i[:, None] * D + i[None, :]
-        inner = (i < D)[:, None] & (i < D)[None, :]
-        total = tl.load(edges + (tile.to(tl.int64) * 2 + 1) * D * D + here, mask=inner, other=0.0)
-        other = tile + 1
-        goes_on = 1
-        while goes_on > 0:
-            total += tl.load(edges + other.to(tl.int64) * 2 * D * D + here, mask=inner, other=0.0)
-            other += 1
-            ahead = tl.load(sorted_tokens + other * TILE, mask=other * TILE < count, other=-1).to(tl.int32)
-            goes_on = (ahead == current).to(tl.int32)
-        tl.store(out + current.to(tl.int64) * D * D + here, total, mask=inner)
-
-
 @triton.jit(do_not_specialize=["begin", "count", "time"])
 def outer(
     adjoints, states, initial, starts, out, begin, count, time,
@@ -274,7 +104,7 @@ def outer(
     i = tl.arange(0, BLOCK)
     inner = keep[:, None] & (i < D)[None, :]
     adjoint = tl.load(adjoints + (local.to(tl.int64) * D)[:, None] + i[None, :], mask=inner, other=0.0)
-    before = _states_before(states, initial, starts, place, time, keep, i, D, PACKED)
+    before = states_before(states, initial, starts, place, time, keep, i, D, D, PACKED)
     where = (place.to(tl.int64) * (D * D))[:, None, None] + (i * D)[None, :, None] + i[None, None, :]
     rows = inner[:, :, None] & (i < D)[None, None, :]
     tl.store(out + where, adjoint[:, :, None] * before[:, None, :], mask=rows)

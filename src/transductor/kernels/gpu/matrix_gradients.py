@@ -6,15 +6,26 @@ import torch
 from torch import Tensor
 
 from transductor.kernels.gpu import cuts
-from transductor.kernels.gpu.gradients import grouped_runs, joined_runs, outer, picked, summed, switched
+from transductor.kernels.gpu.gradients import outer, picked, summed
 from transductor.kernels.gpu.launch import launch
 from transductor.kernels.gpu.passes import Passes
+from transductor.kernels.gpu.runs import grouped_runs, joined_runs, short_runs, sorting_keys
 
-# Up to this many tokens, one sum per token in registers costs less than sorting the positions (or picking them).
-_SWITCHED = 16
 # From this many numbers on (32 MiB of float32 states) memory counts as much as time: adjoints that were not asked for
 # are kept for half of the positions or less at a time, and there are fewer partial sums.
 LARGE = 1 << 23
+
+
+def slabs(passes: Passes, states: Tensor, kept: int) -> int:
+    """Return in how many parts the adjoints of a scan are computed, beside ``kept`` bytes of products.
+
+    Together they take less than half of what has to be there anyway: tokens, table, states and the gradients of both.
+    """
+    if states.numel() < LARGE:
+        return 1
+    least = 8 * passes.batch * passes.time + 2 * passes.matrices.nbytes + 2 * states.nbytes
+    room = 9 * least // 20 - kept - states.nbytes // 8
+    return min(8, cuts.ceiling(states.nbytes, room)) if room > 0 else 8
 
 
 def by_token(passes: Passes, states: Tensor, adjoints: Tensor, begin: int) -> Tensor:
@@ -23,24 +34,7 @@ def by_token(passes: Passes, states: Tensor, adjoints: Tensor, begin: int) -> Te
     count = adjoints.shape[0]
     packed = passes.starts is not None
     flat = passes.tokens.view(-1)
-    if passes.symbols <= _SWITCHED and passes.dim <= 32:
-        block = max(16, passes.block)
-        first_row, last_row = begin // passes.time, cuts.ceiling(begin + count, passes.time)
-        rows = last_row - first_row
-        sums = min(1024, max(32, _room_for_sums(states) // (passes.symbols * passes.dim**2)))
-        spans = min(cuts.ceiling(passes.time, 64), max(1, sums // rows))
-        span = cuts.ceiling(passes.time, spans)
-        parts = rows * spans
-        partial = passes.empty(parts, passes.symbols, passes.dim, passes.dim)
-        launch(
-            switched, (parts,),
-            adjoints, states, passes.initial, flat, passes.mask, passes.starts, partial, first_row, spans, span, begin,
-            begin + count, passes.time,
-            D=passes.dim, BLOCK=block, SYMBOLS=passes.symbols, AHEAD=4, MASKED=passes.mask is not None, PACKED=packed,
-            ACC=passes.acc, warps=block**2 // 256,
-        )  # fmt: skip
-        return _summed(passes, partial)
-    spans = cuts.picking_spans(count, passes.symbols, _room_for_sums(states) // (passes.symbols * passes.dim**2))
+    spans = cuts.picking_spans(count, passes.symbols, room_for_sums(states) // (passes.symbols * passes.dim**2))
     if spans:
         partial = passes.empty(spans, passes.symbols, passes.dim, passes.dim)
         chosen = torch.empty(count, dtype=torch.int32, device=passes.initial.device)
@@ -48,35 +42,55 @@ def by_token(passes: Passes, states: Tensor, adjoints: Tensor, begin: int) -> Te
             picked, (passes.symbols, spans),
             adjoints, states, passes.initial, flat, passes.mask, passes.starts, chosen, partial, begin, count,
             cuts.ceiling(count, spans), passes.time, passes.symbols,
-            D=passes.dim, BLOCK=max(16, passes.block), TILE=32, MASKED=passes.mask is not None, PACKED=packed,
-            PRECISION=passes.precision, ACC=passes.acc, warps=1 if passes.block <= 32 else 4,
+            D=passes.dim, BLOCK=max(16, passes.block), TILE=32, PITCH=states.stride(-2),
+            MASKED=passes.mask is not None, PACKED=packed, PRECISION=passes.precision, ACC=passes.acc,
+            warps=1 if passes.block <= 32 else 4,
         )  # fmt: skip
-        return _summed(passes, partial)
-    here = flat[begin : begin + count]
-    if passes.mask is not None:  # sorted last, and left out
-        here = here.where(passes.mask.view(-1)[begin : begin + count].bool(), passes.symbols)
+        return over_parts(passes, partial)
+    return _sorted(passes, states, adjoints, begin)
+
+
+def _sorted(passes: Passes, states: Tensor, adjoints: Tensor, begin: int) -> Tensor:
+    """Sum per token over positions sorted by token."""
+    assert passes.tokens is not None
+    count, symbols, device = len(adjoints), passes.symbols, adjoints.device
     # Narrow keys sort faster; but Triton 3.6 cannot mix them with a float64 product.
-    narrow = torch.int16 if passes.symbols < 1 << 15 and passes.work == torch.float32 else torch.int32
-    sorted_tokens, order = torch.sort(here.clamp(-1, passes.symbols).to(narrow), stable=True)
-    tile, block = 64, max(16, passes.block)
+    narrow = symbols < (1 << 16) - 1 and passes.work == torch.float32
+    lowest = -(1 << 15) if narrow else 0
+    keys = torch.empty(count, dtype=torch.int16 if narrow else torch.int32, device=device)
+    masked, packed, pitch = passes.mask is not None, passes.starts is not None, states.stride(-2)
+    launch(
+        sorting_keys, (cuts.ceiling(count, 1024),), passes.tokens, passes.mask, keys, begin, count, symbols, lowest,
+        TILE=1024, MASKED=masked, warps=4,
+    )  # fmt: skip
+    keys, order = torch.sort(keys, stable=True)
+    block = max(16, passes.block)
+    short = cuts.short_runs(count, symbols, passes.dim)
+    tile = 128 if short else 64
     tiles = cuts.ceiling(count, tile)
     edges = passes.empty(tiles, 2, passes.dim, passes.dim)
-    total = torch.zeros(passes.matrices.shape, dtype=passes.work, device=passes.initial.device)
+    total = torch.zeros(passes.matrices.shape, dtype=passes.work, device=device)
+    args = adjoints, states, passes.initial, passes.starts, order, keys, total, edges, begin, count, passes.time
+    if short:
+        launch(
+            short_runs, (tiles,), *args, symbols, lowest,
+            D=passes.dim, BLOCK=block, TILE=tile, AHEAD=4, PITCH=pitch, PACKED=packed, ACC=passes.acc,
+            warps=block**2 // 256,
+        )  # fmt: skip
+    else:
+        launch(
+            grouped_runs, (tiles,), *args, symbols, lowest,
+            D=passes.dim, BLOCK=block, TILE=tile, PITCH=pitch, PACKED=packed, PRECISION=passes.precision,
+            ACC=passes.acc, warps=4,
+        )  # fmt: skip
     launch(
-        grouped_runs, (tiles,),
-        adjoints, states, passes.initial, passes.starts, order, sorted_tokens, total, edges, begin, count,
-        passes.time, passes.symbols,
-        D=passes.dim, BLOCK=block, TILE=tile, PACKED=packed,
-        PRECISION=passes.precision, ACC=passes.acc, warps=4,
-    )  # fmt: skip
-    launch(
-        joined_runs, (tiles,), sorted_tokens, edges, total, count, tiles, passes.symbols,
-        D=passes.dim, BLOCK=block, TILE=tile, ACC=passes.acc, warps=1,
+        joined_runs, (tiles,), keys, edges, total, count, symbols, lowest,
+        D=passes.dim, BLOCK=block, TILE=tile, LANES=max(2, (1 << 14) // block**2), ACC=passes.acc, warps=8,
     )  # fmt: skip
     return total
 
 
-def _summed(passes: Passes, partial: Tensor) -> Tensor:
+def over_parts(passes: Passes, partial: Tensor) -> Tensor:
     """Sum ``(P, V, D, D)`` over P."""
     total = passes.empty(*partial.shape[1:])
     size = total.numel()
@@ -89,7 +103,7 @@ def _summed(passes: Passes, partial: Tensor) -> Tensor:
     return total
 
 
-def _room_for_sums(states: Tensor) -> int:
+def room_for_sums(states: Tensor) -> int:
     """Return how many numbers partial sums may hold together: an eighth of the states where these are large."""
     return 1 << 22 if states.numel() < LARGE else states.numel() // 8
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +12,7 @@ from transductor.kernels.gpu import cuts
 from transductor.kernels.gpu.launch import launch
 from transductor.kernels.gpu.products import prepared, products
 from transductor.kernels.gpu.sweep import sweep
+from transductor.kernels.gpu.word_tables import TORCH_DTYPE, Order, product_dtype, word_table
 
 
 class ChunkProducts(NamedTuple):
@@ -49,6 +49,10 @@ class Passes:
         self.per_group = cuts.chunks_per_group(self.chunks, self.dim)
         self.groups = cuts.group_count(self.chunks, self.dim)
         self.block = cuts.row_block(self.dim)
+        self.letters_of_walk = cuts.walk_letters(
+            self.batch, self.time, self.dim, self.symbols,
+            masked=mask is not None, packed=starts is not None, double=initial.dtype == torch.float64,
+        )  # fmt: skip
         self.work = initial.dtype
         self.acc = tl.float64 if self.work == torch.float64 else tl.float32
         self.precision = "ieee" if self.work == torch.float64 else "tf32x3"
@@ -60,23 +64,33 @@ class Passes:
 
     def prepare(self, *, reverse: bool) -> None:
         """Lay the table out as the passes read it, where that is worth a launch."""
-        if self.tokens is None or not cuts.prepares(self.batch * self.time, self.symbols):
+        if self.tokens is None or not cuts.prepares(self.batch * self.time, self.symbols, reverse=reverse):
             return
         self.ordered = True
         device = self.initial.device
-        acc = _product_dtype(device, self.work)
+        acc = product_dtype(device, self.work)
         count = 0
-        if self.dim <= 16 and not reverse:
-            self.letters = cuts.word_letters(self.symbols)
+        if not reverse:
+            self.letters = cuts.word_letters(self.symbols, self.block, self.batch * self.time)
+        if self.letters and self.block <= 16:
             count = (self.symbols + 1) ** self.letters
-            self.words = torch.empty(count, 16, 16, dtype=_TORCH[acc], device=device)
+            self.words = torch.empty(count, 16, 16, dtype=TORCH_DTYPE[acc], device=device)
+        elif self.letters:
+            order: Order = "fragments" if self._product_warps(self.chunks) == 1 else "rows"
+            self.words = word_table(
+                self.matrices, self.letters, order, identity=True, block=self.block, work=self.work
+            )  # fmt: skip
         self.rows = torch.empty(self.symbols, self.block, self.block, dtype=self.matrices.dtype, device=device)
         launch(
             prepared, (count + self.symbols,),
             self.matrices, self.words, self.rows, count, self.symbols,
-            D=self.dim, BLOCK=self.block, LETTERS=self.letters, ACC=acc, TRANSPOSED=reverse,
+            D=self.dim, BLOCK=self.block, LETTERS=self.letters if count else 0, ACC=acc, TRANSPOSED=reverse,
             warps=1,
         )  # fmt: skip
+
+    def forget(self) -> None:
+        """Let go of the table as it was laid out: the passes that read it are done."""
+        self.rows = self.words = self.matrices
 
     def chunk_products(self) -> ChunkProducts:
         """Multiply the matrices of every chunk: ``(B, K, R, R)``."""
@@ -111,19 +125,26 @@ class Passes:
     ) -> ChunkProducts:
         out = ChunkProducts(*(self.empty(self.batch, chunks, self.block, self.block) for _ in range(2)))
         block = max(16, self.block)
-        warps = cuts.product_warps(block, self.batch * chunks)
+        warps = self._product_warps(chunks)
         launch(
             products, (self.batch * chunks,),
             source, tokens, mask, starts, out.rows, out.columns, chunks, time, length, self.symbols,
             D=self.dim, BLOCK=block, ROWS=self.block, LETTERS=letters, LINE=warps == 1,
-            ACC=_product_dtype(source.device, self.work), DENSE=tokens is None, ORDERED=ordered,
+            ACC=product_dtype(source.device, self.work), DENSE=tokens is None, ORDERED=ordered,
             MASKED=mask is not None, PACKED=starts is not None, warps=warps, stages=1 if warps == 1 else 2,
         )  # fmt: skip
         return out
 
-    def states(self, additive: Tensor | None, entering: Tensor | None) -> Tensor:
-        """Compute all states ``(B, T, D)`` from those that enter the chunks; without these, from the initial ones."""
-        out = self.empty(self.batch, self.time, self.dim)
+    def _product_warps(self, chunks: int) -> int:
+        return cuts.product_warps(max(16, self.block), self.batch * chunks)
+
+    def states(self, additive: Tensor | None, entering: Tensor | None, out: Tensor | None = None) -> Tensor:
+        """Compute all states ``(B, T, D)`` from those that enter the chunks; without these, from the initial ones.
+
+        ``out`` may be some of the columns of something wider.
+        """
+        if out is None:
+            out = self.empty(self.batch, self.time, self.dim)
         self._positions(additive, entering, out, reverse=False, write="after")
         return out
 
@@ -201,25 +222,16 @@ class Passes:
         replays: bool,
         ahead: int,
     ) -> None:
-        _, tokens, additive, mask, starts, *_ = args
+        _, tokens, additive, mask, starts, _, _, _, _, out, *_ = args
         *operands, first, last, chunks, time, length, shift = args
         lanes = max(1, 32 // self.block)
         launch(
             sweep, (cuts.ceiling(last - first, lanes),),
             *operands, first, last, chunks, time, length, self.symbols, shift,
             D=self.dim, BLOCK=self.block, LANES=lanes, AHEAD=cuts.read_ahead(ahead, self.block), ACC=self.acc,
-            DENSE=tokens is None, ORDERED=ordered, ADDITIVE=additive is not None, MASKED=mask is not None,
-            PACKED=starts is not None, REVERSED=reverse, ADD_FIRST=add_first, START=start, WRITE=write, REPLAYS=replays,
+            DENSE=tokens is None, ORDERED=ordered, ADDITIVE=additive is not None,
+            PITCH=self.dim if additive is None else additive.stride(-2), MASKED=mask is not None,
+            PACKED=starts is not None, REVERSED=reverse, ADD_FIRST=add_first, START=start, WRITE=write,
+            OUT_PITCH=out.stride(-2), REPLAYS=replays,
             warps=max(1, self.block // 32), registers=64 if ahead == 0 and self.block <= 16 else None,
         )  # fmt: skip
-
-
-_TORCH = {tl.float32: torch.float32, tl.float64: torch.float64}
-
-
-@lru_cache(maxsize=64)
-def _product_dtype(device: torch.device, work: torch.dtype) -> Any:
-    """Return float64 where the matrix units are as fast in it as in float32 (A100, H100, H200), else the work dtype."""
-    if work == torch.float64 or device.type != "cuda":
-        return tl.float64
-    return tl.float64 if torch.cuda.get_device_capability(device) in ((8, 0), (9, 0)) else tl.float32

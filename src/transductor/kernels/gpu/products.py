@@ -46,8 +46,10 @@ def _fragment_place(e, BLOCK: tl.constexpr, WIDE: tl.constexpr):
 
 @triton.jit
 def _fragment(line, BLOCK: tl.constexpr, WIDE: tl.constexpr):
-    """Rename a line of numbers as ``(BLOCK, BLOCK)``; nothing is moved."""
-    if WIDE:
+    """Rename a line of numbers as ``(BLOCK, BLOCK)``, of which a thread reads ``WIDE`` at a time; nothing is moved."""
+    if WIDE == 4:
+        parts = tl.permute(tl.reshape(line, (BLOCK // 8, BLOCK // 16, 8, 4, 2, 2)), (1, 4, 5, 3, 0, 2))
+    elif WIDE == 2:
         parts = tl.permute(tl.reshape(line, (BLOCK // 8, BLOCK // 8, 8, 4, 2)), (1, 4, 3, 0, 2))
     else:
         parts = tl.permute(tl.reshape(line, (BLOCK // 8, BLOCK // 4, 8, 4)), (1, 3, 0, 2))
@@ -73,16 +75,23 @@ def _in_order(i, j, ROWS: tl.constexpr):
 @triton.jit
 def _word_operand(
     table, tokens, mask, row, position, stop, time, symbols,
-    BLOCK: tl.constexpr, LETTERS: tl.constexpr, MASKED: tl.constexpr,
+    BLOCK: tl.constexpr, LETTERS: tl.constexpr, LINE: tl.constexpr, ACC: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Load the word that begins at ``position`` from the table of :func:`prepared`."""
+    """Load the word that begins at ``position`` from the table of all words."""
     word = tl.zeros([], tl.int32)
     scale = 1
     for letter in tl.static_range(LETTERS):
         inside = position + letter < stop
         word += scale * _letter(tokens, mask, row * time + position + letter, inside, symbols, MASKED)
         scale *= symbols + 1
-    return _fragment(tl.load(table + word * (BLOCK * BLOCK) + tl.arange(0, BLOCK * BLOCK)), BLOCK, True)
+    begin = table + word.to(tl.int64) * (BLOCK * BLOCK)
+    if LINE:
+        wide: tl.constexpr = 4 if BLOCK > 16 and table.dtype.element_ty == tl.float32 else 2
+        operand = _fragment(tl.load(begin + tl.arange(0, BLOCK * BLOCK)), BLOCK, wide)
+    else:
+        k = _column_named(tl.arange(0, BLOCK))[:, None]
+        operand = tl.load(begin + tl.arange(0, BLOCK)[None, :] * BLOCK + k)
+    return operand.to(ACC)
 
 
 @triton.jit
@@ -115,7 +124,7 @@ def _step_operand(
     matrix = tl.load(begin + where, mask=keep, other=0.0).to(ACC)
     operand = tl.where(real, matrix, (k == n).to(ACC))
     if LINE:
-        operand = _fragment(operand, BLOCK, False)
+        operand = _fragment(operand, BLOCK, 1)
     return operand
 
 
@@ -128,7 +137,7 @@ def _right_operand(
     """Load ``Mᵀ`` of the step (or word) at ``position``, with rows named like those of operands."""
     if LETTERS > 0:
         operand = _word_operand(
-            matrices, tokens, mask, row, position, stop, time, symbols, BLOCK, LETTERS, MASKED
+            matrices, tokens, mask, row, position, stop, time, symbols, BLOCK, LETTERS, LINE, ACC, MASKED
         )  # fmt: skip
     else:
         operand = _step_operand(
@@ -170,7 +179,8 @@ def products(
 
     Zero where a document begins inside the chunk, NaN where a token is unknown.
 
-    ``LETTERS``: 0 reads ``matrices`` where they lie; else they are the words of that many letters of :func:`prepared`.
+    ``LETTERS``: 0 reads ``matrices`` where they lie; else they are the words of that many letters, up to d = 16 of
+    :func:`prepared`, beyond of :mod:`transductor.kernels.gpu.words`.
     ``LINE``: one warp has the chunk to itself and reads matrices straight into its operands.
     """
     pid = tl.program_id(0)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from transductor.kernels.gpu import matrix_gradients
 from transductor.kernels.gpu.passes import Passes
+from transductor.kernels.gpu.walking import Walk
 
 
 def forward(
@@ -22,6 +23,7 @@ def forward(
     initial: Tensor,
     mask: Tensor | None,
     starts: Tensor | None,
+    out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute states ``(B, T, D)``, and the products of chunks and of groups that the backward pass uses again.
 
@@ -32,19 +34,23 @@ def forward(
         initial: ``(B, D)``, or ``(N, D)`` per document; its dtype, float32 or float64, is that of the states.
         mask: ``(B, T)`` bool.
         starts: ``(T)`` int32 for a packed row: the document that begins at this position, else -1.
+        out: Where states are written; it may be some of the columns of something wider.
     """
     passes = Passes(matrices, tokens, initial, mask, starts)
     additive = None if bias is None else bias.contiguous()
+    if passes.letters_of_walk:
+        states = Walk(passes, passes.letters_of_walk).forward(additive)
+        return states if out is None else out.copy_(states), *passes.no_products()
     if passes.chunks == 1:
         nothing = passes.no_products()
-        return passes.states(additive, None), *nothing
+        return passes.states(additive, None, out), *nothing
     passes.prepare(reverse=False)
     chunk_products = passes.chunk_products()
     group_products = passes.group_products(chunk_products)
     affine = bias is not None or starts is not None
     responses = passes.responses(additive, reverse=False) if affine else None
     entering = passes.entering(chunk_products.rows, group_products.rows, responses, reverse=False)
-    return passes.states(additive, entering), chunk_products.columns, group_products.columns
+    return passes.states(additive, entering, out), chunk_products.columns, group_products.columns
 
 
 def backward(
@@ -61,10 +67,20 @@ def backward(
     wants_matrices: bool,
     wants_bias: bool,
 ) -> tuple[Tensor | None, Tensor | None, Tensor]:
-    """Compute gradients of ``matrices``, ``bias`` and ``initial`` from that of the states, ``grad (B, T, D)``."""
+    """Compute gradients of ``matrices``, ``bias`` and ``initial`` from that of the states, ``grad (B, T, D)``.
+
+    States and their gradient may be some of the columns of something wider.
+    """
     passes = Passes(matrices, tokens, initial, mask, starts)
-    grad = grad.contiguous()
+    columns = grad.stride(2) == 1 and grad.stride(0) == passes.time * grad.stride(1)
+    if passes.letters_of_walk or tokens is None or not columns:
+        states, grad = states.contiguous(), grad.contiguous()
     to_initial = torch.zeros_like(passes.initial) if starts is not None else torch.empty_like(passes.initial)
+    if passes.letters_of_walk:
+        to_matrices, to_bias = Walk(passes, passes.letters_of_walk).backward(
+            states, grad, to_initial, wants_matrices=wants_matrices, wants_bias=wants_bias
+        )
+        return None if to_matrices is None else to_matrices.to(matrices.dtype), to_bias, to_initial
     entering = None
     if passes.chunks > 1:
         passes.prepare(reverse=True)
@@ -74,8 +90,8 @@ def backward(
     if wants_matrices and tokens is None:
         to_matrices = torch.empty_like(passes.matrices)
     lanes = passes.batch * passes.chunks
-    share = 2 if passes.length >= 4 * passes.dim else 4  # shorter chunks leave larger products
-    slabs = 1 if wants_bias else max(1, min(8, lanes, share * (grad.numel() // matrix_gradients.LARGE)))
+    kept = chunk_products.nbytes + group_products.nbytes
+    slabs = 1 if wants_bias else min(lanes, matrix_gradients.slabs(passes, states, kept))
     bounds = [lanes * slab // slabs for slab in range(slabs + 1)]
     positions = [passes.position_of(bound) for bound in bounds]
     # The adjoints of one slab; the next one uses the same memory.
@@ -83,6 +99,8 @@ def backward(
     for first, last, begin, end in zip(bounds, bounds[1:], positions, positions[1:], strict=False):
         adjoints = room[: end - begin]
         passes.adjoints(grad, entering, to_initial, adjoints, first, last)
+        if last == lanes:
+            passes.forget()
         if tokens is None and to_matrices is not None:
             matrix_gradients.by_position(passes, states, adjoints, begin, to_matrices)
         elif wants_matrices:

@@ -83,7 +83,8 @@ def _letter(tokens, mask, row, position, inside, time, DENSE: tl.constexpr, MASK
 def _operands(
     letter, matrices, additive, starts, row, position, inside, i, time, symbols,
     D: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, ACC: tl.constexpr, DENSE: tl.constexpr,
-    ORDERED: tl.constexpr, ADDITIVE: tl.constexpr, MASKED: tl.constexpr, PACKED: tl.constexpr, REVERSED: tl.constexpr,
+    ORDERED: tl.constexpr, ADDITIVE: tl.constexpr, PITCH: tl.constexpr, MASKED: tl.constexpr, PACKED: tl.constexpr,
+    REVERSED: tl.constexpr,
 ):  # fmt: skip
     """Load what one step computes with: matrix, additive term, whether it is real, which document begins."""
     which, real = letter
@@ -95,7 +96,7 @@ def _operands(
     matrix = _matrix_rows(matrices + which * size, i, D, BLOCK, LANES, ORDERED).to(ACC)
     term = tl.zeros([LANES * BLOCK], ACC)
     if ADDITIVE:
-        term = tl.load(additive + (row * time + position) * D + i, mask=inside & (i < D), other=0.0).to(ACC)
+        term = tl.load(additive + (row * time + position) * PITCH + i, mask=inside & (i < D), other=0.0).to(ACC)
     if not DENSE:  # an unknown token shows in every state from here on
         term = tl.where(known, term, float("nan"))
     document = tl.full([LANES * BLOCK], -1, tl.int32)
@@ -140,8 +141,8 @@ def _walked(
     state, matrices, tokens, additive, mask, starts, initial, to_initial, out,
     row, origin, distance, i, time, symbols, shift,
     D: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, AHEAD: tl.constexpr, ACC: tl.constexpr,
-    DENSE: tl.constexpr, ORDERED: tl.constexpr, ADDITIVE: tl.constexpr, MASKED: tl.constexpr, PACKED: tl.constexpr,
-    REVERSED: tl.constexpr, ADD_FIRST: tl.constexpr, WRITE: tl.constexpr,
+    DENSE: tl.constexpr, ORDERED: tl.constexpr, ADDITIVE: tl.constexpr, PITCH: tl.constexpr, MASKED: tl.constexpr,
+    PACKED: tl.constexpr, REVERSED: tl.constexpr, ADD_FIRST: tl.constexpr, WRITE: tl.constexpr, OUT_PITCH: tl.constexpr,
 ):  # fmt: skip
     """Take ``distance`` steps from ``origin``, each lane its own; return the state after them.
 
@@ -157,7 +158,7 @@ def _walked(
             upcoming = upcoming + (
                 _operands(
                     letter, matrices, additive, starts, row, origin + sign * ahead, ahead < distance, i,
-                    time, symbols, D, BLOCK, LANES, ACC, DENSE, ORDERED, ADDITIVE, MASKED, PACKED, REVERSED,
+                    time, symbols, D, BLOCK, LANES, ACC, DENSE, ORDERED, ADDITIVE, PITCH, MASKED, PACKED, REVERSED,
                 ),
             )  # fmt: skip
     for ahead in tl.static_range(DEPTH):
@@ -173,7 +174,7 @@ def _walked(
             upcoming = upcoming + (
                 _operands(
                     letters[ahead], matrices, additive, starts, row, origin + sign * later, later < distance, i,
-                    time, symbols, D, BLOCK, LANES, ACC, DENSE, ORDERED, ADDITIVE, MASKED, PACKED, REVERSED,
+                    time, symbols, D, BLOCK, LANES, ACC, DENSE, ORDERED, ADDITIVE, PITCH, MASKED, PACKED, REVERSED,
                 ),
             )  # fmt: skip
         letters = ()
@@ -187,7 +188,7 @@ def _walked(
             upcoming = ()
         for ahead in tl.static_range(DEPTH):
             inside = step + ahead < distance
-            target = out + (row * time + origin + sign * (step + ahead) - shift) * D + i
+            target = out + (row * time + origin + sign * (step + ahead) - shift) * OUT_PITCH + i
             if WRITE == "before":
                 tl.store(target, state, mask=inside & (i < D))
             state, written = _stepped(
@@ -204,15 +205,17 @@ def sweep(
     matrices, tokens, additive, mask, starts, initial, entering, groups, group_responses, out, to_initial,
     first_lane, lanes, chunks, time, length, symbols, shift,
     D: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, AHEAD: tl.constexpr, ACC: tl.constexpr,
-    DENSE: tl.constexpr, ORDERED: tl.constexpr, ADDITIVE: tl.constexpr, MASKED: tl.constexpr, PACKED: tl.constexpr,
-    REVERSED: tl.constexpr, ADD_FIRST: tl.constexpr, START: tl.constexpr, WRITE: tl.constexpr, REPLAYS: tl.constexpr,
+    DENSE: tl.constexpr, ORDERED: tl.constexpr, ADDITIVE: tl.constexpr, PITCH: tl.constexpr, MASKED: tl.constexpr,
+    PACKED: tl.constexpr, REVERSED: tl.constexpr, ADD_FIRST: tl.constexpr, START: tl.constexpr, WRITE: tl.constexpr,
+    OUT_PITCH: tl.constexpr, REPLAYS: tl.constexpr,
 ):  # fmt: skip
     """Advance every chunk of every row.
 
     ``START``: "zero", "initial" (one per row), "entering" (one per chunk), or "groups": one per row, carried
     over the products of the chunks before.  ``WRITE``: "before" or "after" every step, or at the "end" of a chunk.
     ``ORDERED`` matrices come from :mod:`transductor.kernels.gpu.products`, already transposed when time is reversed.
-    Lanes count (row, chunk) pairs; ``out`` begins ``shift`` positions into the flattened rows.
+    Lanes count (row, chunk) pairs; ``out`` begins ``shift`` positions into the flattened rows.  ``PITCH`` numbers lie
+    between one position and the next in ``additive``, ``OUT_PITCH`` in ``out``: more than D in part of something wider.
     """
     r = tl.arange(0, LANES * BLOCK)
     i = r % BLOCK
@@ -236,7 +239,7 @@ def sweep(
         edge = tl.zeros_like(chunk) + (chunks - 1 if REVERSED else 0)
         state = _walked(
             state, groups, None, group_responses, None, None, None, None, out, row, edge, before, i, chunks, 0, 0, D,
-            BLOCK, LANES, AHEAD, ACC, True, True, ADDITIVE, False, False, REVERSED, False, "nothing",
+            BLOCK, LANES, AHEAD, ACC, True, True, ADDITIVE, D, False, False, REVERSED, False, "nothing", D,
         )  # fmt: skip
     if REPLAYS:
         # A product overflowed though the states may not: compute the state there one step at a time.
@@ -250,13 +253,14 @@ def sweep(
         state = _walked(
             tl.where(lost, fresh, state), matrices, tokens, additive, mask, starts, initial, to_initial, out,
             row, edge, there, i, time, symbols, 0, D,
-            BLOCK, LANES, 1, ACC, DENSE, ORDERED, ADDITIVE, MASKED, PACKED, REVERSED, ADD_FIRST, "nothing",
+            BLOCK, LANES, 1, ACC, DENSE, ORDERED, ADDITIVE, PITCH, MASKED, PACKED, REVERSED, ADD_FIRST, "nothing", D,
         )  # fmt: skip
 
     state = _walked(
         state, matrices, tokens, additive, mask, starts, initial, to_initial, out, row, first, steps, i,
         time, symbols, shift, D,
-        BLOCK, LANES, AHEAD, ACC, DENSE, ORDERED, ADDITIVE, MASKED, PACKED, REVERSED, ADD_FIRST, WRITE,
+        BLOCK, LANES, AHEAD, ACC, DENSE, ORDERED, ADDITIVE, PITCH, MASKED, PACKED, REVERSED, ADD_FIRST,
+        WRITE, OUT_PITCH,
     )  # fmt: skip
     if WRITE == "end":
         tl.store(out + (row * chunks + chunk) * D + i, state, mask=rows)
