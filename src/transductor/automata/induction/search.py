@@ -129,12 +129,15 @@ class Search:
     def doubt(self, candidate: Candidate) -> float:
         """Return the credit of all machines that differ in one walked arc, relative to the candidate's.
 
-        The credit of a machine is two to the power of minus its description length.
+        The credit of a machine is two to the power of minus its description length.  From 1 on it is not counted on:
+        of machines with hundreds of states, that would take minutes.
         """
         present = self._present(candidate)
         own = minimal(candidate)
         credit = 0.0
         for state, letter in zip(*np.nonzero(candidate.usage), strict=True):
+            if credit >= 1:
+                break
             bits = _loops().redirected(self.words, present, int(state), int(letter))
             for target in np.flatnonzero(bits < candidate.bits + _NEGLIGIBLE):
                 table = candidate.table.copy()
