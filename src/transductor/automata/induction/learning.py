@@ -16,7 +16,7 @@ import numpy as np
 from transductor.automata.compiled import COMPILES
 from transductor.automata.induction.letter_groups import MANY, from_groups
 from transductor.automata.induction.merging import merged_machine
-from transductor.automata.induction.right_words import by_letters
+from transductor.automata.induction.right_words import by_letters, rival_by_letters
 from transductor.automata.induction.sample import Sample, sample_of
 from transductor.automata.induction.search import Candidate, Search, minimal
 from transductor.automata.induction.starts import agreeing, best_of, starts
@@ -310,6 +310,13 @@ class _Learner:
                 f"The shorter nine tenths of the words give another machine ({other.states} states instead of "
                 f"{one.states}; the two differ on a word of {len(word)} letters): the data do not settle it. Give more "
                 "words; if that does not help, no finite machine may be right, and a model with attention may be."
+            )
+        rival = None if sample.tagged else rival_by_letters(sample, best, self.go_on)
+        if rival is not None:
+            against.append(
+                f"If it counts for more which letters follow one another, another machine of {rival.states} states is "
+                "better: the words of a class have a rule that this machine does not know. Give more words, above all "
+                "such that are just outside the class."
             )
         checked = Search(sample, max_states=self.max_states).measured(shorter.table, shorter.start)
         wrong = wrong_prefixes(sample, checked)
