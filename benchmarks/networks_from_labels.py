@@ -35,7 +35,7 @@ from transductor.automata.token_alphabet import TokenAlphabet
 from transductor.extraction import NoMachineNearby, extract
 from transductor.heads import RationalHead
 from transductor.model import RationalReadout
-from transductor.results import Record, environment
+from transductor.results import Record, environment, read_record
 from transductor.transitions import DenseTransitions
 
 FOLDER = Path("runs/networks_from_labels")
@@ -242,7 +242,12 @@ def networks(arguments: argparse.Namespace) -> Chosen:
 
 
 def report(folder: Path, measured_with: str) -> None:
-    table: dict[str, dict[str, Any]] = {}
+    before = read_record(RESULT) if RESULT.exists() else None
+    table: dict[str, dict[str, Any]] = dict(before.measurements) if before else {}
+    sources: dict[str, str] = {}
+    if before is not None:
+        named = before.settings["measured with"]
+        sources = named if isinstance(named, dict) else {"others": named}
     for path in sorted((folder / "train").glob("*.json")):
         plain = json.loads(path.read_text())
         rows = plain.pop("rows")
@@ -255,6 +260,7 @@ def report(folder: Path, measured_with: str) -> None:
             for name in ("to 40", "to 500")
         }
         table.setdefault(rows[0]["condition"], {})[rows[0]["kind"]] = plain | cell
+        sources[f"{rows[0]['condition']}, {rows[0]['kind']}"] = measured_with
     for what in ("extract", "relabel"):
         records = read(folder / what)
         for condition in CONDITIONS:
@@ -266,7 +272,7 @@ def report(folder: Path, measured_with: str) -> None:
                     "refused": sum("refused" in each for each in part),
                     "seconds": round(statistics.median(each["seconds"] for each in part), 2),
                 }
-    settings = {"measured with": measured_with, "batch": BATCH, "width": WIDTH, "state": STATE}
+    settings = {"measured with": sources, "batch": BATCH, "width": WIDTH, "state": STATE}
     Record("networks_from_labels", settings, table, environment()).write(RESULT)
     print(json.dumps(table, indent=1))
 
@@ -291,10 +297,11 @@ def main() -> None:
             torch.set_float32_matmul_precision("high")
         samples, chosen = Samples(arguments.jobs), networks(arguments)
         work = [(kind, each) for each in arguments.conditions.split(";") for kind in arguments.kinds.split(",")]
-        for _, condition in work:
-            samples.ask(chosen, *CONDITIONS[condition])
+        samples.ask(chosen, *CONDITIONS[work[0][1]])
         for _, longest, count in JUDGED:
             samples.ask(chosen, count, 0.0, longest, 7)
+        for _, condition in work:
+            samples.ask(chosen, *CONDITIONS[condition])
         for kind, condition in work:
             train(kind, condition, chosen, samples, arguments)
         samples.pool.shutdown()
