@@ -97,7 +97,7 @@ def train(kind: str, condition: str, chosen: Chosen, samples: Samples, arguments
     began = time.perf_counter()
     generator = torch.Generator().manual_seed(0)
     weights = started(kind, len(chosen), generator, device)
-    steps = Steps(kind, weights, tokens, last, labels, BATCH)
+    steps = Steps(kind, weights, tokens, last, labels, BATCH, record=not arguments.eager)
     for step in range(arguments.steps):
         rate = RATES[kind] * 0.5 * (1 + math.cos(math.pi * step / arguments.steps))
         # Short strings first: the longest allowed length grows over the first two thirds.
@@ -284,6 +284,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--eager", action="store_true", help="record no step, where recording fails")
     parser.add_argument("--only", default="")
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--conditions", default=";".join(CONDITIONS), help="separated by semicolons")

@@ -301,7 +301,9 @@ class Steps:
     Dense readouts see short words first, so that each of their steps is another, and none is recorded.
     """
 
-    def __init__(self, kind: str, weights: Weights, tokens: Tensor, last: Tensor, labels: Tensor, batch: int) -> None:
+    def __init__(
+        self, kind: str, weights: Weights, tokens: Tensor, last: Tensor, labels: Tensor, batch: int, *, record: bool
+    ) -> None:
         self.kind, self.weights = kind, weights
         self.tokens, self.last, self.labels = tokens, last, labels
         device = tokens.device
@@ -313,10 +315,13 @@ class Steps:
         self.optimiser = torch.optim.AdamW(
             list(weights.values()), lr=self.rate, weight_decay=0.0, fused=cuda, capturable=cuda, foreach=False
         )
-        quick = {"lstm": quick_lstm, "transformer": torch.compile(quick_transformer) if cuda else quick_transformer}
+        quick = {
+            "lstm": quick_lstm,
+            "transformer": torch.compile(quick_transformer) if record and cuda else quick_transformer,
+        }
         self.forward = quick.get(kind, FORWARD[kind])
         self.recorded: torch.cuda.CUDAGraph | None = None
-        self.eager = EAGER_STEPS if cuda and kind in quick else math.inf
+        self.eager = EAGER_STEPS if record and cuda and kind in quick else math.inf
 
     def step(self, rows: Tensor, rate: float, longest: int) -> None:
         """Train on the chosen rows ``(M, B)``; words longer than ``longest`` are left out."""
