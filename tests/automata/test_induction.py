@@ -84,6 +84,13 @@ def test_labels_without_a_pattern_support_nothing():
     assert "frequencies" in learned.reasons[0]
 
 
+def test_as_many_classes_as_words_have_no_pattern():
+    words, _ = drawn(PARITY, 100, seed=1)
+    learned = learned_from_labels(words, list(range(100)), letters=2, classes=100)
+    assert not learned.supported
+    assert "better than their frequencies do (0 bits" in learned.reasons[0]
+
+
 def test_a_counter_is_not_claimed_to_be_finite():
     random = np.random.default_rng(3)
     words = [random.integers(0, 2, random.integers(0, 31)).tolist() for _ in range(1500)]

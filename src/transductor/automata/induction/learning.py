@@ -272,8 +272,9 @@ class _Learner:
         sample = self.sample
         if int((sample.counts > 0).sum()) == 1:
             return ["All labels are the same class: there is nothing to tell apart. Add words of another class."]
-        gain = bits_of_labels(sample) - best.plain_bits
-        if best.states == 1 or gain < GAIN:
+        # One state tells only how frequent the labels are, in other bits.
+        gain = bits_of_labels(sample) - best.plain_bits if best.states > 1 else 0.0
+        if gain < GAIN:
             return [
                 f"No machine describes the labels clearly better than their frequencies do ({max(gain, 0):.0f} bits; "
                 f"{GAIN:.0f} are asked for): the labels may not depend on the words through finitely many states, or "
