@@ -52,7 +52,7 @@ def test_labels_of_tokens_from_file_to_certificate(tmp_path):
 
 
 def test_a_table_as_a_spreadsheet_writes_it(tmp_path):
-    """A byte order mark, lines that end as on Windows, quotes, cells of several lines, letters of the world, a doubt."""
+    """A byte order mark, Windows line ends, quotes, cells of several lines, letters of the world, one doubt."""
     named = {"a": 'drücken🚀,"', "b": "待つ", "odd": " an", "even": "aus "}
     lines = ["\ufefftext,label"]
     for place, row in enumerate(parity_rows(300)):
