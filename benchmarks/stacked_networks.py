@@ -339,7 +339,6 @@ class Steps:
                 self._computed(longest)
             torch.cuda.current_stream().wait_stream(side)
         else:
-            self.optimiser.zero_grad(set_to_none=True)
             torch.cuda.synchronize()
             self.recorded = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.recorded):
@@ -355,9 +354,11 @@ class Steps:
             logits.flatten(0, 1), labels.flatten(), reduction="none", label_smoothing=0.1, ignore_index=-100
         ).view(labels.shape)
         loss = (losses.sum(1) / (labels != -100).sum(1).clamp_min(1)).sum()
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        clip(list(self.weights.values()))
+        # Not backward(): it adds gradients up on the stream where weights were first used, which no recording allows.
+        weights = list(self.weights.values())
+        for weight, gradient in zip(weights, torch.autograd.grad(loss, weights, allow_unused=True), strict=True):
+            weight.grad = gradient
+        clip(weights)
         self.optimiser.step()
         self.loss.copy_(loss.detach())
 
