@@ -117,7 +117,7 @@ def data_prefer_it(machine: MooreMachine, truth: MooreMachine, sample: Sample, l
     return mine.bits <= true.bits + 1e-6
 
 
-def learned(language: Language, condition: str, seed: int, method: str) -> dict[str, Any]:
+def learned(language: Language, condition: str, seed: int, method: str, most: float = MOST_SECONDS) -> dict[str, Any]:
     count, noise = CONDITIONS[condition]
     sample = drawn(language, count, draw_seed(language, seed), noise)
     truth = language.machine
@@ -130,7 +130,7 @@ def learned(language: Language, condition: str, seed: int, method: str) -> dict[
     if method.startswith("aalpy_"):
         machine = within(PEER_SECONDS, by_aalpy, sample, truth.letters, method.removeprefix("aalpy_"))
     else:
-        limit = MOST_SECONDS if method == "description_length" else CLASSICAL_SECONDS
+        limit = most if method == "description_length" else CLASSICAL_SECONDS
         answer = learned_from_labels(
             sample.words, sample.labels, letters=truth.letters, classes=language.classes, method=method, seconds=limit
         )
@@ -247,7 +247,7 @@ def jobs(arguments: argparse.Namespace) -> Iterable[Any]:
             for condition in arguments.conditions.split(";"):
                 for method in arguments.methods.split(","):
                     name = f"{language.name} {condition} {method} {seed}"
-                    yield delayed(kept)(folder, name, learned, language, condition, seed, method)
+                    yield delayed(kept)(folder, name, learned, language, condition, seed, method, arguments.most)
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
@@ -279,21 +279,30 @@ def summary(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def in_short(record: dict[str, Any]) -> dict[str, Any]:
+    """One draw, for a record that names single ones."""
+    names = ("language", "condition", "method", "seed", "exact", "supported", "states", "found_states", "errors")
+    short = {name: record[name] for name in (*names, "seconds") if name in record}
+    return short | {"no larger machine with all labels": undetermined(record)}
+
+
 def report(folder: Path, measured_with: str) -> None:
     records = read(folder / "learn")
     failures = [each for each in records if "failed" in each]
     records = [each for each in records if "failed" not in each]
-    # A condition is reported once every language was drawn; until then the record keeps what it says, as it does of
+    # A row is reported once every language was drawn; until then the record keeps what it says, as it does of
     # labels per letter and of what has no machine if neither was asked again.
     before = read_record(RESULT) if RESULT.exists() else None
     kept = dict(before.measurements) if before else {}
     table: dict[str, dict[str, Any]] = dict(before.measurements["label per string"]) if before else {}
     sources: dict[str, str] = dict(before.settings["measured with"]) if before else {}
     groups = dict(before.measurements["exact by group, description length"]) if before else {}
+    beside = list(kept.get("drawn beside the rows", []))
     for condition in CONDITIONS:
         for method in METHODS:
             rows = [e for e in records if (e["condition"], e["method"]) == (condition, method)]
             if len({each["language"] for each in rows}) < len(languages()):
+                beside += map(in_short, rows)
                 continue
             table.setdefault(condition, {})[method] = summary(rows)
             sources[f"{condition}, {LABELS[method]}"] = measured_with
@@ -304,12 +313,17 @@ def report(folder: Path, measured_with: str) -> None:
                 part = [each for each in rows if each["group"] == group]
                 groups[group] = {**groups.get(group, {}), condition: share(part, "exact")}
     at_positions, refusals = read(folder / "positions"), read(folder / "refuse")
+    misses = [in_short(each) for each in at_positions if not each["exact"]] or kept.get("label per letter, misses", [])
+    if len({each["language"] for each in at_positions}) < len(languages()):
+        at_positions = []
     results = {
         "label per string": table,
         "exact by group, description length": groups,
         "label per letter, 500 strings": summary(at_positions)
         if at_positions
         else kept.get("label per letter, 500 strings"),
+        "label per letter, misses": misses,
+        "drawn beside the rows": [each for number, each in enumerate(beside) if each not in beside[:number]],
         "no machine": {
             kind: {
                 "draws": len(part),
@@ -380,6 +394,9 @@ def main() -> None:
     parser.add_argument("--conditions", default=";".join(CONDITIONS), help="separated by semicolons")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--folder", default=str(FOLDER))
+    parser.add_argument(
+        "--most", type=float, default=MOST_SECONDS, help="of the clock for a search; more on a machine that is shared"
+    )
     parser.add_argument("--measured-with", default="", help="commit and machine of the records, if others than these")
     arguments = parser.parse_args()
     if arguments.what == "report":
