@@ -182,6 +182,17 @@ def machines_from_labels() -> str:
     return table((*heads, "seconds, median and worst"), rows)
 
 
+def drawn_again() -> str:
+    """Single draws beside the rows of the table."""
+    rows = []
+    for draw in record("machines_from_labels").measurements["drawn beside the rows"]:
+        verdict = "exact" if draw["exact"] else "wrong"
+        claimed = "claimed" if draw["supported"] else "not claimed"
+        states = f"{draw['found_states']} of {draw['states']}"
+        rows.append([draw["language"], str(draw["seed"]), states, f"{verdict}, {claimed}", f"{draw['seconds']:.0f}"])
+    return table(("10 000 words, 10 % wrong", "draw", "states", "answer", "seconds"), rows)
+
+
 def networks_from_labels() -> str:
     """How right networks are on the same samples."""
     names = {
@@ -519,7 +530,11 @@ PAGES: Final[dict[str, dict[str, Callable[[], str]]]] = {
         "illegal probability": illegal_probability,
     },
     "heads": {"norms": norms},
-    "induction": {"machines from labels": machines_from_labels, "networks from labels": networks_from_labels},
+    "induction": {
+        "machines from labels": machines_from_labels,
+        "drawn again": drawn_again,
+        "networks from labels": networks_from_labels,
+    },
     "sidecar": {"sidecars": sidecars},
     "scan": {"scan on a CPU": scan_on_cpu},
     "kernels": {
