@@ -340,7 +340,7 @@ def report(folder: Path, measured_with: str) -> None:
     settings = {
         "measured with": sources
         | ({"label per letter": measured_with} if at_positions else {})
-        | ({"single draws": measured_with} if beside else {}),
+        | ({"single draws": measured_with} if len(beside) > len(kept.get("drawn beside the rows", [])) else {}),
         "languages": len(languages()),
         "seeds": SEEDS,
         "seconds": SECONDS,
@@ -373,8 +373,9 @@ def draw(table: dict[str, dict[str, Any]], path: Path) -> None:
         high = [row["exact by seed"]["max"] - row["exact"] if row else 0 for row in rows]
         axes.bar(at, heights, width, label=LABELS[method], color=colours[METHODS.index(method)])
         for x, row in zip(at, rows, strict=True):
-            if row is None:
-                axes.text(x, 0.01, "not run", rotation=90, ha="center", va="bottom", fontsize=7, color="grey")
+            if row is None or not row["exact"]:
+                word = "not run" if row is None else "none exact"
+                axes.text(x, 0.01, word, rotation=90, ha="center", va="bottom", fontsize=7, color="grey")
         axes.errorbar(at, heights, [low, high], fmt="none", ecolor="black", elinewidth=0.8, capsize=2)
     for place, condition in enumerate(table):
         if condition in MARKS:
