@@ -15,36 +15,36 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from joblib import Parallel, delayed
-from torch import Tensor
-from torch.nn import functional
 
 from labelled_languages import Language, drawn, languages, same_language
 from machines_from_labels import CONDITIONS, SECONDS, accuracy_beyond, draw_seed, kept, read
+from stacked_networks import FORWARD, KINDS, RATES, STATE, WIDTH, Steps, Weights, started
 from transductor.automata import learned_from_labels
 from transductor.automata.token_alphabet import TokenAlphabet
 from transductor.extraction import NoMachineNearby, extract
 from transductor.heads import RationalHead
 from transductor.model import RationalReadout
-from transductor.results import Record, environment
+from transductor.results import Record, environment, read_record
 from transductor.transitions import DenseTransitions
 
 FOLDER = Path("runs/networks_from_labels")
 RESULT = Path("benchmarks/results/networks_from_labels.json")
 LONGEST, LONG = 40, 500
-VOCABULARY = 11  # start, then up to ten letters
-WIDTH, LAYERS, HEADS, STATE = 64, 2, 4, 32
+JUDGED = (("to 40", LONGEST, 1000), ("to 500", LONG, 200))
 BATCH = 64
-KINDS = ("lstm", "transformer", "dense")
-Weights = dict[str, Tensor]
+Chosen = list[tuple[Language, int]]
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def padded(words: list[list[int]], longest: int) -> tuple[np.ndarray, np.ndarray]:
@@ -55,168 +55,62 @@ def padded(words: list[list[int]], longest: int) -> tuple[np.ndarray, np.ndarray
     return tokens, np.array([len(word) for word in words])
 
 
-def started(kind: str, count: int, generator: torch.Generator, device: str) -> Weights:
-    """Stacked weights of networks of one kind."""
+class Samples:
+    """Samples of languages as arrays, drawn by processes of their own while networks are trained."""
 
-    def normal(*shape: int, scale: float) -> Tensor:
-        values = torch.randn(count, *shape, generator=generator) * scale
-        return values.to(device).requires_grad_()
+    def __init__(self, jobs: int) -> None:
+        # Processes that begin with nothing: a copy of one that holds a GPU would be of no use.
+        self.pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+        self.asked: dict[tuple[Any, ...], list[Future[Arrays]]] = {}
 
-    def fixed(*shape: int, value: float = 0.0) -> Tensor:
-        return torch.full((count, *shape), value, device=device).requires_grad_()
+    def ask(self, chosen: Chosen, count: int, noise: float, longest: int = LONGEST, other: int = 0) -> None:
+        """Begin to draw; ``other`` is added to the seeds."""
+        key = (len(chosen), count, noise, longest, other)
+        if key not in self.asked:
+            self.asked[key] = [
+                self.pool.submit(as_arrays, language, count, draw_seed(language, seed) + other, noise, longest)
+                for language, seed in chosen
+            ]
 
-    if kind == "dense":
-        eye = torch.eye(STATE).expand(count, VOCABULARY, STATE, STATE)
-        noise = torch.randn(count, VOCABULARY, STATE, STATE, generator=generator) * (0.3 / math.sqrt(STATE))
-        return {
-            "matrices": (eye * 0.9 + noise).to(device).requires_grad_(),
-            "initial": normal(STATE, scale=1 / math.sqrt(STATE)),
-            "readout": normal(2, STATE, scale=1 / math.sqrt(STATE)),
-            "bias": fixed(2),
-        }
-    if kind == "lstm":
-        weights = {"inputs": normal(VOCABULARY, 4 * WIDTH, scale=1 / math.sqrt(WIDTH))}
-        for layer in range(LAYERS):
-            weights[f"hidden{layer}"] = normal(WIDTH, 4 * WIDTH, scale=1 / math.sqrt(WIDTH))
-            weights[f"between{layer}"] = normal(WIDTH, 4 * WIDTH, scale=1 / math.sqrt(WIDTH))
-            weights[f"bias{layer}"] = fixed(4 * WIDTH)
-    else:
-        weights = {"inputs": normal(VOCABULARY, WIDTH, scale=1.0)}
-        for layer in range(LAYERS):
-            weights |= {
-                f"attention{layer}": normal(WIDTH, 3 * WIDTH, scale=1 / math.sqrt(WIDTH)),
-                f"joined{layer}": normal(WIDTH, WIDTH, scale=1 / math.sqrt(2 * LAYERS * WIDTH)),
-                f"wide{layer}": normal(WIDTH, 4 * WIDTH, scale=1 / math.sqrt(WIDTH)),
-                f"narrow{layer}": normal(4 * WIDTH, WIDTH, scale=1 / math.sqrt(8 * LAYERS * WIDTH)),
-                f"scale_one{layer}": fixed(WIDTH, value=1.0),
-                f"scale_two{layer}": fixed(WIDTH, value=1.0),
-            }
-    return weights | {"readout": normal(2, WIDTH, scale=1 / math.sqrt(WIDTH)), "bias": fixed(2)}
+    def drawn(self, chosen: Chosen, count: int, noise: float, longest: int = LONGEST, other: int = 0) -> Arrays:
+        """Tokens, places of last letters and labels of all, stacked."""
+        self.ask(chosen, count, noise, longest, other)
+        parts = [each.result() for each in self.asked[len(chosen), count, noise, longest, other]]
+        tokens, last, labels = (np.stack(each) for each in zip(*parts, strict=True))
+        return tokens, last, labels
 
 
-def by_dense(weights: Weights, tokens: Tensor, last: Tensor) -> Tensor:
-    count, rows, length = tokens.shape
-    state = weights["initial"][:, None, :].expand(count, rows, STATE)
-    final = state
-    flat = weights["matrices"].permute(0, 1, 3, 2).reshape(count, VOCABULARY * STATE, STATE)
-    for time_ in range(length):
-        # One product of all letters' matrices: the state sits in the block of its letter.
-        chosen = functional.one_hot(tokens[:, :, time_], VOCABULARY).to(state.dtype)
-        blocks = (chosen[..., None] * state[:, :, None, :]).reshape(count, rows, -1)
-        state = torch.bmm(blocks, flat)
-        final = torch.where((last == time_)[..., None], state, final)
-    return torch.einsum("mkd,mbd->mbk", weights["readout"], final) + weights["bias"][:, None]
+def as_arrays(language: Language, count: int, seed: int, noise: float, longest: int) -> Arrays:
+    sample = drawn(language, count, seed, noise, longest=longest)
+    return *padded(sample.words, longest), np.array(sample.labels)
 
 
-def by_lstm(weights: Weights, tokens: Tensor, last: Tensor) -> Tensor:
-    count, rows, length = tokens.shape
-    zero = torch.zeros(count, rows, WIDTH, device=tokens.device)
-    hidden, cell = [zero] * LAYERS, [zero] * LAYERS
-    final = zero
-    at = torch.arange(count, device=tokens.device)[:, None]
-    for time_ in range(length):
-        below: Tensor | None = None
-        for layer in range(LAYERS):
-            gates = torch.baddbmm(weights[f"bias{layer}"][:, None], hidden[layer], weights[f"hidden{layer}"])
-            if below is None:
-                gates = gates + weights["inputs"][at, tokens[:, :, time_]]
-            else:
-                gates = torch.baddbmm(gates, below, weights[f"between{layer}"])
-            add, forget, value, show = gates.chunk(4, -1)
-            cell[layer] = torch.sigmoid(forget + 1) * cell[layer] + torch.sigmoid(add) * torch.tanh(value)
-            hidden[layer] = torch.sigmoid(show) * torch.tanh(cell[layer])
-            below = hidden[layer]
-        final = torch.where((last == time_)[..., None], hidden[-1], final)
-    return torch.einsum("mkd,mbd->mbk", weights["readout"], final) + weights["bias"][:, None]
-
-
-def by_transformer(weights: Weights, tokens: Tensor, last: Tensor) -> Tensor:
-    """Pre-norm, causal, rotary positions."""
-    count, rows, length = tokens.shape
-    stream = weights["inputs"][torch.arange(count, device=tokens.device)[:, None, None], tokens]
-    for layer in range(LAYERS):
-        normed = functional.layer_norm(stream, (WIDTH,)) * weights[f"scale_one{layer}"][:, None, None]
-        joined = torch.einsum("mbtw,mwx->mbtx", normed, weights[f"attention{layer}"])
-        query, key, value = (
-            part.reshape(count * rows, length, HEADS, WIDTH // HEADS).transpose(1, 2) for part in joined.chunk(3, -1)
-        )
-        mixed = functional.scaled_dot_product_attention(rotated(query), rotated(key), value, is_causal=True)
-        mixed = mixed.transpose(1, 2).reshape(count, rows, length, WIDTH)
-        stream = stream + torch.einsum("mbtw,mwx->mbtx", mixed, weights[f"joined{layer}"])
-        normed = functional.layer_norm(stream, (WIDTH,)) * weights[f"scale_two{layer}"][:, None, None]
-        wide = functional.gelu(torch.einsum("mbtw,mwx->mbtx", normed, weights[f"wide{layer}"]))
-        stream = stream + torch.einsum("mbtw,mwx->mbtx", wide, weights[f"narrow{layer}"])
-    final = functional.layer_norm(stream, (WIDTH,))
-    final = final.gather(2, last[:, :, None, None].expand(-1, -1, 1, WIDTH))[:, :, 0]
-    return torch.einsum("mkd,mbd->mbk", weights["readout"], final) + weights["bias"][:, None]
-
-
-def rotated(values: Tensor) -> Tensor:
-    length, size = values.shape[-2:]
-    rates = 10_000.0 ** (-torch.arange(0, size, 2, device=values.device) / size)
-    angles = torch.arange(length, device=values.device)[:, None] * rates
-    even, odd = values[..., ::2], values[..., 1::2]
-    turned = (even * angles.cos() - odd * angles.sin(), even * angles.sin() + odd * angles.cos())
-    return torch.stack(turned, -1).flatten(-2)
-
-
-FORWARD: dict[str, Callable[[Weights, Tensor, Tensor], Tensor]] = {
-    "dense": by_dense,
-    "lstm": by_lstm,
-    "transformer": by_transformer,
-}
-RATES = {"dense": 5e-3, "lstm": 5e-3, "transformer": 2e-3}
-
-
-def train(kind: str, condition: str, chosen: list[tuple[Language, int]], arguments: argparse.Namespace) -> None:
+def train(kind: str, condition: str, chosen: Chosen, samples: Samples, arguments: argparse.Namespace) -> None:
     folder = Path(arguments.folder) / "train"
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"{kind} {condition}".replace(" ", "_")
     if (folder / f"{stem}.json").exists():
         return
-    began = time.perf_counter()
     count, noise = CONDITIONS[condition]
-    samples = Parallel(arguments.jobs)(
-        delayed(drawn)(language, count, draw_seed(language, seed), noise) for language, seed in chosen
-    )
     device = arguments.device
-    arrays = [padded(sample.words, LONGEST) for sample in samples]
-    tokens = torch.from_numpy(np.stack([each for each, _ in arrays])).to(device)
-    last = torch.from_numpy(np.stack([each for _, each in arrays])).to(device)
-    labels = torch.tensor([sample.labels for sample in samples], device=device)
+    tokens, last, labels = (torch.from_numpy(each).to(device) for each in samples.drawn(chosen, count, noise))
+    began = time.perf_counter()
     generator = torch.Generator().manual_seed(0)
     weights = started(kind, len(chosen), generator, device)
-    optimiser = torch.optim.AdamW(list(weights.values()), lr=RATES[kind], weight_decay=0.0, fused=device != "cpu")
-    forward = FORWARD[kind]
-    at = torch.arange(len(chosen), device=device)[:, None]
+    steps = Steps(kind, weights, tokens, last, labels, BATCH, record=not arguments.eager)
     for step in range(arguments.steps):
-        for group in optimiser.param_groups:
-            group["lr"] = RATES[kind] * 0.5 * (1 + math.cos(math.pi * step / arguments.steps))
+        rate = RATES[kind] * 0.5 * (1 + math.cos(math.pi * step / arguments.steps))
         # Short strings first: the longest allowed length grows over the first two thirds.
         longest = min(LONGEST, 8 + round(48 * step / arguments.steps)) if kind == "dense" else LONGEST
-        rows = torch.randint(0, count, (len(chosen), BATCH), generator=generator).to(device)
-        batch, ends, wanted = tokens[at, rows].long(), last[at, rows], labels[at, rows].clone()
-        wanted[ends > longest] = -100
-        logits = forward(weights, batch[:, :, : longest + 1], ends.clamp_max(longest))
-        losses = functional.cross_entropy(
-            logits.flatten(0, 1), wanted.flatten(), reduction="none", label_smoothing=0.1, ignore_index=-100
-        ).view(len(chosen), BATCH)
-        loss = (losses.sum(1) / (wanted != -100).sum(1).clamp_min(1)).sum()
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        clip(list(weights.values()))
-        optimiser.step()
+        steps.step(torch.randint(0, count, (len(chosen), BATCH), generator=generator), rate, longest)
         if step % 300 == 0:
-            print(
-                kind,
-                condition,
-                step,
-                f"{loss.item() / len(chosen):.4f}",
-                f"{time.perf_counter() - began:.0f} s",
-                flush=True,
-            )
+            loss = f"{steps.loss.item() / len(chosen):.4f}"
+            print(kind, condition, step, loss, f"{time.perf_counter() - began:.0f} s", flush=True)
+    del steps
+    if device != "cpu":
+        torch.cuda.synchronize()
     seconds = time.perf_counter() - began
-    scores = judged(kind, weights, chosen, device, arguments.jobs)
+    scores = judged(kind, weights, chosen, device, samples)
     rows_out = [
         {
             "language": language.name,
@@ -233,34 +127,18 @@ def train(kind: str, condition: str, chosen: list[tuple[Language, int]], argumen
         arrays_out = {name: each.detach().float().cpu().numpy() for name, each in weights.items()}
         np.savez(folder / f"{stem}.npz", **arrays_out)  # type: ignore[arg-type]
     (folder / f"{stem}.json").write_text(json.dumps(plain))
-
-
-def clip(weights: list[Tensor]) -> None:
-    """Clip each network's gradients by its own norm."""
-    gradients = [weight.grad for weight in weights if weight.grad is not None]
-    norm = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients]).norm(dim=0)
-    factor = torch.nan_to_num((1.0 / (norm + 1e-6)).clamp_max(1.0))
-    for gradient in gradients:
-        torch.nan_to_num_(gradient, nan=0.0, posinf=0.0, neginf=0.0)
-        gradient.mul_(factor.view(-1, *[1] * (gradient.ndim - 1)))
+    print(kind, condition, f"{seconds:.0f} s, judged after {time.perf_counter() - began:.0f} s", flush=True)
 
 
 @torch.no_grad()
-def judged(
-    kind: str, weights: Weights, chosen: list[tuple[Language, int]], device: str, jobs: int
-) -> list[dict[str, float]]:
+def judged(kind: str, weights: Weights, chosen: Chosen, device: str, samples: Samples) -> list[dict[str, float]]:
     """The share of right labels on fresh strings of up to 40 letters, and of up to 500."""
     scores: list[dict[str, float]] = [{} for _ in chosen]
-    for name, longest, count in (("to 40", LONGEST, 1000), ("to 500", LONG, 200)):
-        samples = Parallel(jobs)(
-            delayed(drawn)(language, count, draw_seed(language, seed) + 7, longest=longest) for language, seed in chosen
-        )
+    for name, longest, count in JUDGED:
+        arrays = samples.drawn(chosen, count, 0.0, longest, 7)
         for start in range(0, len(chosen), 49):
             part = slice(start, start + 49)
-            arrays = [padded(sample.words, longest) for sample in samples[part]]
-            tokens = torch.from_numpy(np.stack([each for each, _ in arrays])).to(device)
-            last = torch.from_numpy(np.stack([each for _, each in arrays])).to(device)
-            labels = torch.tensor([sample.clean for sample in samples[part]], device=device)
+            tokens, last, labels = (torch.from_numpy(each[part]).to(device) for each in arrays)
             some = {key: each[part] for key, each in weights.items()}
             right = torch.cat(
                 [
@@ -358,13 +236,18 @@ def asked(arguments: argparse.Namespace, call: Callable[..., dict[str, Any]]) ->
             print(f"{number} of {len(work)}, {time.perf_counter() - began:.0f} s", flush=True)
 
 
-def networks(arguments: argparse.Namespace) -> list[tuple[Language, int]]:
+def networks(arguments: argparse.Namespace) -> Chosen:
     two_classes = [each for each in languages() if each.classes == 2 and arguments.only in f"{each.group} {each.name}"]
     return [(language, seed) for seed in range(arguments.seeds) for language in two_classes]
 
 
 def report(folder: Path, measured_with: str) -> None:
-    table: dict[str, dict[str, Any]] = {}
+    before = read_record(RESULT) if RESULT.exists() else None
+    table: dict[str, dict[str, Any]] = dict(before.measurements) if before else {}
+    sources: dict[str, str] = {}
+    if before is not None:
+        named = before.settings["measured with"]
+        sources = named if isinstance(named, dict) else {"others": named}
     for path in sorted((folder / "train").glob("*.json")):
         plain = json.loads(path.read_text())
         rows = plain.pop("rows")
@@ -377,6 +260,7 @@ def report(folder: Path, measured_with: str) -> None:
             for name in ("to 40", "to 500")
         }
         table.setdefault(rows[0]["condition"], {})[rows[0]["kind"]] = plain | cell
+        sources[f"{rows[0]['condition']}, {rows[0]['kind']}"] = measured_with
     for what in ("extract", "relabel"):
         records = read(folder / what)
         for condition in CONDITIONS:
@@ -388,7 +272,7 @@ def report(folder: Path, measured_with: str) -> None:
                     "refused": sum("refused" in each for each in part),
                     "seconds": round(statistics.median(each["seconds"] for each in part), 2),
                 }
-    settings = {"measured with": measured_with, "batch": BATCH, "width": WIDTH, "state": STATE}
+    settings = {"measured with": sources, "batch": BATCH, "width": WIDTH, "state": STATE}
     Record("networks_from_labels", settings, table, environment()).write(RESULT)
     print(json.dumps(table, indent=1))
 
@@ -400,6 +284,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--eager", action="store_true", help="record no step, where recording fails")
     parser.add_argument("--only", default="")
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--conditions", default=";".join(CONDITIONS), help="separated by semicolons")
@@ -411,9 +296,16 @@ def main() -> None:
     if arguments.what == "train":
         if arguments.device != "cpu":
             torch.set_float32_matmul_precision("high")
-        for kind in arguments.kinds.split(","):
-            for condition in arguments.conditions.split(";"):
-                train(kind, condition, networks(arguments), arguments)
+        samples, chosen = Samples(arguments.jobs), networks(arguments)
+        work = [(kind, each) for each in arguments.conditions.split(";") for kind in arguments.kinds.split(",")]
+        samples.ask(chosen, *CONDITIONS[work[0][1]])
+        for _, longest, count in JUDGED:
+            samples.ask(chosen, count, 0.0, longest, 7)
+        for _, condition in work:
+            samples.ask(chosen, *CONDITIONS[condition])
+        for kind, condition in work:
+            train(kind, condition, chosen, samples, arguments)
+        samples.pool.shutdown()
     elif arguments.what == "report":
         report(Path(arguments.folder), arguments.measured_with)
     else:

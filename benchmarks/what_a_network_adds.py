@@ -145,6 +145,7 @@ def one_fit(name: str, seed: int, budget: float, folder: Path, recipes: Sequence
     began = time.perf_counter()
     source = FileData(problem.goal, str(folder / "data.jsonl"))
     fitted = fit(source, folder / "fit", budget=budget, recipes=recipes, seed=seed)
+    record["budget"] = budget
     record["seconds of the fit"] = round(time.perf_counter() - began, 1)
     record["both"] = {
         "machine": None if fitted.machine is None else states_of(fitted.machine),
@@ -261,6 +262,7 @@ def report(arguments: argparse.Namespace) -> None:
                 "exact": sum(bool(each["exact"]) for each in both),
                 "proved": sum(each["proved"] for each in both),
                 "chosen": sorted({str(each["chosen network"]) for each in both}),
+                "seconds given": sorted({each["budget"] for each in part if "budget" in each}),
             },
         }
     settings = {"strings": STRINGS, "longest": LONGEST, "seconds of a fit": arguments.budget, "threads": 1}

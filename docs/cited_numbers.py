@@ -73,7 +73,8 @@ CONSTANTS: Final[dict[str, tuple[str, ...]]] = {
     "docs/induction.md": (  # levels of tests, settings of samples
         "0.6 to 1.5 times",
         "| at most 20 % |",
-        "at most 5 % of the credit",
+        "at most 1 % of the credit",
+        "when rivals have more than 1 % (it was 5 %) of its credit",
         "and at 10 % *decimal multiples of 7*",
         "are of the first two, at 10 %",
     ),

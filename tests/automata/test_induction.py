@@ -10,7 +10,7 @@ import pytest
 
 from transductor.automata import IGNORED, MooreMachine, learned_from_labels
 from transductor.automata.induction.merging import _log_rising, merged_machine, shaped_class
-from transductor.automata.induction.right_words import by_letters
+from transductor.automata.induction.right_words import by_letters, rival_by_letters
 from transductor.automata.induction.sample import sample_of
 from transductor.automata.induction.search import Search, changed_by_lot, completed, minimal, numbered
 from transductor.automata.induction.support import hypergeometric_tail, longest_tenth
@@ -82,6 +82,13 @@ def test_labels_without_a_pattern_support_nothing():
     assert not learned.supported
     assert learned.machine.states == 1
     assert "frequencies" in learned.reasons[0]
+
+
+def test_as_many_classes_as_words_have_no_pattern():
+    words, _ = drawn(PARITY, 100, seed=1)
+    learned = learned_from_labels(words, list(range(100)), letters=2, classes=100)
+    assert not learned.supported
+    assert "better than their frequencies do (0 bits" in learned.reasons[0]
 
 
 def test_a_counter_is_not_claimed_to_be_finite():
@@ -337,7 +344,7 @@ def expressions(count, seed):
     random = np.random.default_rng(seed)
     words, labels = [], []
     while len(words) < count:
-        word = random.integers(0, 3, 2 * random.integers(0, 20) + 1)
+        word = random.integers(0, 3, 2 * random.integers(0, 7) + 1)
         word[1::2] += 3
         wanted = len(words) % 2
         if wanted == 0 and len(words) % 80:
@@ -350,13 +357,74 @@ def expressions(count, seed):
     return sample_of(words, labels, 6, 2)
 
 
-@pytest.mark.parametrize("seed", [1, 4])  # of seeds 0 to 6, four lead to the exact machine and none to a worse one
-def test_the_letters_of_right_words_tell_what_few_labels_do(seed):
-    sample = expressions(8000, seed)
+def test_the_letters_of_right_words_tell_what_few_labels_do():
+    """On no seed is the machine worse afterwards; on several it is the exact one (now on four of these seven)."""
+    exact_ones = 0
+    for seed in range(7):
+        sample = expressions(4000, seed)
+        search = Search(sample, max_states=200)
+        six = search.improved(search.measured(np.array(SIX_STATES, dtype=np.int32)))
+        assert six.states < 11
+        exact = search.measured(ARITHMETIC.transitions.astype(np.int32), ARITHMETIC.start)
+        assert exact.bits < six.bits - 50
+        after = by_letters(sample, search, six)
+        assert after.bits <= six.bits
+        exact_ones += same(minimal(after), minimal(exact))
+        assert by_letters(sample, search, exact) is exact
+    assert exact_ones >= 3
+
+
+def test_a_machine_that_the_letters_speak_against_is_not_claimed():
+    sample = expressions(4000, 1)
     search = Search(sample, max_states=200)
     six = search.improved(search.measured(np.array(SIX_STATES, dtype=np.int32)))
-    assert six.states < 11
     exact = search.measured(ARITHMETIC.transitions.astype(np.int32), ARITHMETIC.start)
-    assert exact.bits < six.bits - 100
-    assert same(minimal(by_letters(sample, search, six)), minimal(exact))
-    assert by_letters(sample, search, exact) is exact
+    rival = rival_by_letters(sample, six, lambda: True)
+    assert rival is not None
+    assert rival.states > six.states
+    assert rival_by_letters(sample, exact, lambda: True) is None
+
+
+def test_a_split_that_pays_only_with_another_is_found():
+    """Two states stand for four: no single change shortens the description, and two splits do."""
+    truth_of = MooreMachine([[1, 2], [3, 4], [4, 3], [0, 0], [3, 4]], [0, 0, 0, 1, 0]).minimised()
+    words, labels = drawn(truth_of, 400, 3, longest=12, tagged=True)
+    search = Search(sample_of(words, labels, 2, 2), max_states=20)
+    exact = search.measured(truth_of.transitions.astype(np.int32))
+    one = search.measured(np.zeros((1, 2), dtype=np.int32))
+    stuck = search.improved(one)
+    assert stuck.states < exact.states
+    grown = search.grown(stuck)
+    assert grown is not None
+    assert grown.bits < stuck.bits
+
+
+@pytest.mark.parametrize(("count", "noise", "most"), [(300, 0.0, 60), (300, 0.05, 40), (150, 0.2, 60)])
+def test_edsm_remembers_only_what_still_holds(count, noise, most):
+    """The same machine as if every pair were tried again before every decision."""
+    for machine, seed in ((RESET, 0), (TOMITA_4, 1), (MOD_3, 2)):
+        words, labels = drawn(machine, count, seed, noise=noise, longest=10)
+        sample = sample_of(words, labels, machine.letters, 3)
+        table = merged_machine(sample, way="edsm", max_states=most)
+        slowly = merged_with_fresh_trials(sample, most)
+        assert (table is None) == (slowly is None)
+        assert table is None or (table == slowly).all()
+
+
+def merged_with_fresh_trials(sample, most):
+    """EDSM as it is described: nothing is remembered."""
+    loops = sys.modules["transductor.automata.induction.tree_loops"]
+    trees = sys.modules["transductor.automata.induction.prefix_tree"]
+    tree = trees.tree_of(sample.text, sample.offsets, sample.marks, sample.letters, sample.classes, -1)
+    evidence = loops.Evidence(np.log(0.95), np.log(0.05), 0.0, 1.0, np.zeros(1), np.zeros(1))
+    red, reds, left = np.zeros(most + 1, dtype=np.int64), 1, 1
+    while left > 0:
+        room = (reds + 1) * sample.letters, reds + 1
+        fringe = loops.Fringe(np.full(room, loops.UNKNOWN, np.int32), np.zeros(room, np.int64))
+        reds, left = loops.merged(tree, evidence, loops.EVIDENCE, most, 1, red, reds, fringe)
+    if left < 0:
+        return None
+    number = np.full(len(tree.child), -1, dtype=np.int32)
+    number[red[:reds]] = np.arange(reds)
+    rows = tree.child[red[:reds]]
+    return np.where(rows < 0, -1, number[rows])

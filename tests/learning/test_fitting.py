@@ -51,6 +51,22 @@ def test_labels_of_tokens_from_file_to_certificate(tmp_path):
     assert result.machine.separating_word(truth(example_module().VENDING, names.letters, list(names.classes))) is None
 
 
+def test_a_table_as_a_spreadsheet_writes_it(tmp_path):
+    """A byte order mark, Windows line ends, quotes, cells of several lines, letters of the world, one doubt."""
+    named = {"a": 'drücken🚀,"', "b": "待つ", "odd": " an", "even": "aus "}
+    lines = ["\ufefftext,label"]
+    for place, row in enumerate(parity_rows(300)):
+        text = ("\n" if place % 2 else " ").join(named[token].replace('"', '""') for token in row["tokens"])
+        lines.append(f'"{text}",{named[row["label"]]}')
+    lines.append(f'"{named["a"].replace(chr(34), chr(34) * 2)}",aus')  # one that is wrong
+    (tmp_path / "data.csv").write_bytes("\r\n".join(lines).encode())
+    result = fit(FileData.guessed(str(tmp_path / "data.csv")), tmp_path / "run", budget=20, recipes=[])
+    assert result.proved, result.record.measurements["answer"]
+    assert result.machine.states == 2
+    assert result.source.vocabulary.classes == ("an", "aus")
+    assert set(result.source.vocabulary.letters) == {'drücken🚀,"', "待つ"}
+
+
 def test_noise_alone_gives_no_machine_and_keeps_the_best_model(tmp_path):
     generator = random.Random(0)
     rows = [{**row, "label": generator.choice(["yes", "no"])} for row in parity_rows(200)]

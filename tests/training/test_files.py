@@ -92,11 +92,12 @@ def test_columns_by_name_and_tabs(tmp_path):
 WRONG_TABLES = {
     "x.csv:3: 1 cells, but line 1 names 2 columns": "text,label\na,1\nb\n",
     "x.csv:4: 3 cells, but line 1 names 2 columns": 'text,label\n"a\nb",1\na,1,2\n',
-    "x.csv:2: must hold one label; got 0": "text,label\na,\n",
+    "x.csv:2: there is no label; give one, or leave the sequence out": "text,label\na,\n",
     "x.csv:1: no column is called label, labels, class .* must name one of the columns 'text', 'truth'": (
         "text,truth\na,1\n"
     ),
     "x.csv:1: no column is called tokens, text, .* 'ab', '1' .the first line names the columns": "ab,1\nba,0\n",
+    "'text;label' .cells end at a comma in .csv and at a tab in .tsv, not at a semicolon": "text;label\na;1\n",
     "x.csv:2: not CSV: ": 'text,label\n"a,1\n',
     "x.csv:2: a NUL byte": "text,label\na\0,1\n",
     "x.csv:2: not UTF-8": b"text,label\n\xe9,1\n",
@@ -109,6 +110,11 @@ WRONG_TABLES = {
 def test_wrong_tables_are_refused_with_their_line(tmp_path, words):
     with pytest.raises(DataError, match=words):
         FileData("recognition", written(tmp_path, "x.csv", WRONG_TABLES[words])).read()
+
+
+def test_one_json_value_is_no_file_of_lines(tmp_path):
+    with pytest.raises(DataError, match=r"x.json: write one object a line, and let the name end in .jsonl"):
+        read_rows(written(tmp_path, "x.json", '[{"tokens": ["a"], "label": 1}]'))
 
 
 def test_wrong_columns_are_refused_by_name(tmp_path):

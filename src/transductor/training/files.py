@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ LABEL_COLUMNS: Final = ("label", "labels", "class", "classes", "tags", "target",
 _LABEL_COLUMNS_OF_TAGS: Final = ("labels", "tags", "label", "classes", "class", "target", "output")
 _DELIMITERS: Final = {".csv": ",", ".tsv": "\t"}
 _MANY_CLASSES: Final = 64  # more different numbers than this are measurements rather than names
+_NO_LABEL: Final = "{}: there is no label; give one, or leave the sequence out"
 _LARGEST_CELL: Final = 2**31 - 1  # Python's csv refuses cells above 131 072 characters unless told otherwise
 
 
@@ -100,6 +102,8 @@ def read_rows(
             raise DataError(f"labels must be a column of {path}, not a file of their own; got {labels}")
         read = _json_rows if suffix == ".jsonl" else _table_rows
         return list(read(path, form, goal))
+    if suffix == ".json":
+        raise DataError(f"{path}: write one object a line, and let the name end in .jsonl")
     if form.text_column is not None or form.label_column is not None:
         raise DataError(f"columns are for files that end in .csv, .tsv or .jsonl; got {path}")
     sequences = [form.tokens(line) for line in _lines(path)]
@@ -173,15 +177,20 @@ def checked_label(row: Row, goal: str, form: FileFormat) -> Any:
         return None
     where = row.label_where or row.where
     if row.label is None:
-        raise DataError(f"{where}: there is no label")
+        raise DataError(_NO_LABEL.format(where))
     if goal == "tagging":
         tags = form.tags(row.label)
         if len(tags) != len(row.names):
             raise DataError(f"{where}: {len(tags)} labels for {len(row.names)} tokens")
         return tags
     count = len(row.label) if isinstance(row.label, list) else bool(row.label.split())
+    if not count:
+        raise DataError(_NO_LABEL.format(where))
     if count != 1:
-        raise DataError(f"{where}: must hold one label; got {int(count)}")
+        raise DataError(
+            f"{where}: must hold one label; got {count}.  The goal tagging takes a label for every token, "
+            f"which are {len(row.names)} here"
+        )
     text = _one_label(row.label)
     if goal == "recognition":
         return text
@@ -213,6 +222,8 @@ def _json_rows(path: str, form: FileFormat, goal: str | None) -> Iterator[Row]:
 
 
 def _json_label(value: Any, where: str, field: str) -> str | list[str]:
+    if value is None:
+        raise DataError(_NO_LABEL.format(where))
     return [_name(each, where, field) for each in value] if isinstance(value, list) else _name(value, where, field)
 
 
@@ -286,8 +297,17 @@ def _column(
 def _missing(where: str, columns: tuple[str, ...], argument: str, usual: Sequence[str], word: str) -> str:
     return (
         f"{where}: no {word} is called {', '.join(usual[:3])} or the like; {argument} must name one of the {word}s "
-        f"{_listed(columns)}" + (" (the first line names the columns)" if word == "column" else "")
+        f"{_listed(columns)}" + _hint(columns, word)
     )
+
+
+def _hint(columns: tuple[str, ...], word: str) -> str:
+    """Return what a reader may not have thought of."""
+    if word == "field":
+        return " of this line"
+    if len(columns) == 1 and ";" in columns[0]:
+        return " (cells end at a comma in .csv and at a tab in .tsv, not at a semicolon)"
+    return " (the first line names the columns)"
 
 
 def _listed(columns: Sequence[str]) -> str:
@@ -310,7 +330,10 @@ def _text(path: str) -> str:
         for piece in pieces_of(path):
             if b"\0" in piece:  # looked for at once: a file of nothing else may be larger than all memory
                 line = 1 + sum(each.count(b"\n") for each in pieces) + piece.count(b"\n", 0, piece.index(b"\0"))
-                raise DataError(f"{path}:{line}: a NUL byte: this is not a text file")
+                wide = b"".join(pieces)[:2] or piece[:2]
+                hint = "perhaps UTF-16: convert it to UTF-8, for example with iconv"
+                hint = hint if wide in (BOM_UTF16_LE, BOM_UTF16_BE) else "this is not a text file"
+                raise DataError(f"{path}:{line}: a NUL byte: {hint}")
             pieces.append(piece)
     except OSError as error:
         raise UnreadableFileError(f"{path} cannot be read: {error.strerror}") from None

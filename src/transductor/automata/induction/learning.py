@@ -16,7 +16,7 @@ import numpy as np
 from transductor.automata.compiled import COMPILES
 from transductor.automata.induction.letter_groups import MANY, from_groups
 from transductor.automata.induction.merging import merged_machine
-from transductor.automata.induction.right_words import by_letters
+from transductor.automata.induction.right_words import by_letters, rival_by_letters
 from transductor.automata.induction.sample import Sample, sample_of
 from transductor.automata.induction.search import Candidate, Search, minimal
 from transductor.automata.induction.starts import agreeing, best_of, starts
@@ -272,8 +272,9 @@ class _Learner:
         sample = self.sample
         if int((sample.counts > 0).sum()) == 1:
             return ["All labels are the same class: there is nothing to tell apart. Add words of another class."]
-        gain = bits_of_labels(sample) - best.plain_bits
-        if best.states == 1 or gain < GAIN:
+        # One state tells only how frequent the labels are, in other bits.
+        gain = bits_of_labels(sample) - best.plain_bits if best.states > 1 else 0.0
+        if gain < GAIN:
             return [
                 f"No machine describes the labels clearly better than their frequencies do ({max(gain, 0):.0f} bits; "
                 f"{GAIN:.0f} are asked for): the labels may not depend on the words through finitely many states, or "
@@ -310,6 +311,13 @@ class _Learner:
                 f"The shorter nine tenths of the words give another machine ({other.states} states instead of "
                 f"{one.states}; the two differ on a word of {len(word)} letters): the data do not settle it. Give more "
                 "words; if that does not help, no finite machine may be right, and a model with attention may be."
+            )
+        rival = None if sample.tagged else rival_by_letters(sample, best, self.go_on)
+        if rival is not None:
+            against.append(
+                f"If it counts for more which letters follow one another, another machine of {rival.states} states is "
+                "better: the words of a class have a rule that this machine does not know. Give more words, above all "
+                "such that are just outside the class."
             )
         checked = Search(sample, max_states=self.max_states).measured(shorter.table, shorter.start)
         wrong = wrong_prefixes(sample, checked)

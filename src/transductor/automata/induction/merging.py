@@ -25,6 +25,12 @@ def _loops() -> ModuleType:
     return import_module("transductor.automata.induction.tree_loops")
 
 
+@cache
+def _prefix_tree() -> ModuleType:
+    """Return the compiled loop that builds the tree, at its first use for the same reason."""
+    return import_module("transductor.automata.induction.prefix_tree")
+
+
 def merged_machine(
     sample: Sample,
     *,
@@ -53,24 +59,34 @@ def merged_machine(
     ways = {"bayes": loops.BAYES, "edsm": loops.EVIDENCE, "rpni": loops.FIRST}
     sample = _bounded(sample)
     shaped = shaped_class(sample) if shape else -1
-    tree = loops.tree_of(sample.text, sample.offsets, sample.marks, sample.letters, sample.classes, shaped)
+    tree = _prefix_tree().tree_of(sample.text, sample.offsets, sample.marks, sample.letters, sample.classes, shaped)
     # A word may pass a state with every letter, so these counts reach the length of the text.
     most = len(sample.text) + len(sample.lengths) if shape else 0
     half, complete = _log_rising(0.5, most), _log_rising((sample.letters + 1) / 2, most)
     wrong = math.log(noise / max(sample.classes - 1, 1))
     evidence = loops.Evidence(math.log1p(-noise), wrong, float(shape), float(trust), half, complete)
     red = np.zeros(max_states + 1, dtype=np.int64)
+    fringe = loops.Fringe(np.full((0, 0), loops.UNKNOWN, np.int32), np.zeros((0, 0), np.int64))
     reds, left = 1, 1
     while left > 0:
         if not go_on():
             return None
-        reds, left = loops.merged(tree, evidence, ways[way], max_states, _STEPS, red, reds)
+        if way == "edsm" and fringe.score.shape[1] < reds + _STEPS:
+            fringe = loops.Fringe(*(_larger(part, 2 * reds + _STEPS, sample.letters) for part in fringe))
+        reds, left = loops.merged(tree, evidence, ways[way], max_states, _STEPS, red, reds, fringe)
     if left < 0:
         return None
     number = np.full(len(tree.child), -1, dtype=np.int32)
     number[red[:reds]] = np.arange(reds)
     rows = tree.child[red[:reds]]
     return np.where(rows < 0, -1, number[rows]).astype(np.int32)
+
+
+def _larger(table: Table, states: int, letters: int) -> Table:
+    """Return a table of trial folds with room for more states; what was not tried is unknown, −1."""
+    larger = np.full((states * letters, states), -1, dtype=table.dtype)
+    larger[: len(table), : table.shape[1]] = table
+    return larger
 
 
 def _log_rising(begin: float, most: int) -> NDArray[np.float64]:

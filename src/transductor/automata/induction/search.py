@@ -27,6 +27,8 @@ SHAPE_WEIGHT = 0.05  # g; with 1, sparse languages are over-fitted
 LESS = 1e-6  # bits; smaller gains are rounding
 _PATIENCE = 5  # merges that do not help any more after others, in a row, before gains are computed again
 _SHAKES = 20  # changes by lot, in a row, that lead to nothing better
+_SPLITS = 2  # states split one after the other before their sum is judged
+_WIDE, _DEEP = 12, 4  # splits of one machine that are followed, and machines of those that are split again
 _NEGLIGIBLE = 20.0  # bits; rivals that are worse by more have no credit to speak of
 
 
@@ -129,12 +131,15 @@ class Search:
     def doubt(self, candidate: Candidate) -> float:
         """Return the credit of all machines that differ in one walked arc, relative to the candidate's.
 
-        The credit of a machine is two to the power of minus its description length.
+        The credit of a machine is two to the power of minus its description length.  From 1 on it is not counted on:
+        of machines with hundreds of states, that would take minutes.
         """
         present = self._present(candidate)
         own = minimal(candidate)
         credit = 0.0
         for state, letter in zip(*np.nonzero(candidate.usage), strict=True):
+            if credit >= 1:
+                break
             bits = _loops().redirected(self.words, present, int(state), int(letter))
             for target in np.flatnonzero(bits < candidate.bits + _NEGLIGIBLE):
                 table = candidate.table.copy()
@@ -168,10 +173,31 @@ class Search:
         """
         failures = 0
         while failures < _SHAKES and candidate.states > 1 and self.go_on():
-            after = self.improved(self.measured(*changed_by_lot(candidate, random, self.max_states)))
+            after = self.grown(candidate) if failures == 0 else None
+            if after is None:
+                after = self.measured(*changed_by_lot(candidate, random, self.max_states))
+            after = self.improved(after)
             failures = 0 if after.bits < candidate.bits - LESS else failures + 1
             candidate = min(candidate, after, key=lambda each: each.bits)
         return candidate
+
+    def grown(self, candidate: Candidate) -> Candidate | None:
+        """Split up to ``_SPLITS`` states one after the other, lead arcs elsewhere; ``None`` if that does not help.
+
+        A split may pay only once arcs of the old state lead elsewhere too, or once another state is split.
+        """
+        begun = [candidate]
+        for _ in range(_SPLITS):
+            after = []
+            for each in begun:
+                for _, kind, table in self._splits(each)[:_WIDE]:
+                    entry = kind == each.table.size + each.start
+                    grown = self.measured(table, each.states if entry else each.start)
+                    after.append(self._redirected(grown) or grown)
+                    if after[-1].bits < candidate.bits - LESS:
+                        return after[-1]
+            begun = sorted(after, key=lambda each: each.bits)[:_DEEP]
+        return None
 
     def _present(self, candidate: Candidate) -> Any:
         """Return what the loops need to know about a candidate."""
@@ -242,22 +268,27 @@ class Search:
 
     def _split(self, candidate: Candidate) -> Candidate | None:
         """Split a state along the arc where that helps most; ``None`` if it never helps."""
-        if candidate.states >= self.max_states:
-            return None
-        present = self._present(candidate)
-        entry = candidate.table.size + candidate.start
-        gains = []
-        for kind in (entry, *np.flatnonzero(candidate.usage)):
-            if not self.go_on():
+        for bits, kind, table in self._splits(candidate)[:5]:
+            if bits >= candidate.bits - LESS:
                 break
-            bits, table = _loops().split(self.words, present, int(kind))
-            if bits < candidate.bits - LESS:
-                gains.append((float(bits), int(kind), table))
-        for _, kind, table in sorted(gains, key=lambda gain: gain[:2])[:5]:
-            after = self.measured(table, candidate.states if kind == entry else candidate.start)
+            entry = kind == candidate.table.size + candidate.start
+            after = self.measured(table, candidate.states if entry else candidate.start)
             if after.bits < candidate.bits - LESS:
                 return after
         return None
+
+    def _splits(self, candidate: Candidate) -> list[tuple[float, int, Table]]:
+        """Return bits, arc and table of every split, the best first."""
+        if candidate.states >= self.max_states:
+            return []
+        present = self._present(candidate)
+        gains = []
+        for kind in (candidate.table.size + candidate.start, *np.flatnonzero(candidate.usage)):
+            if not self.go_on():
+                break
+            bits, table = _loops().split(self.words, present, int(kind))
+            gains.append((float(bits), int(kind), table))
+        return sorted(gains, key=lambda gain: gain[:2])
 
 
 def changed_by_lot(candidate: Candidate, random: np.random.Generator, max_states: int) -> tuple[Table, int]:

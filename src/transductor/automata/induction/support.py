@@ -23,7 +23,7 @@ GAIN = 20.0  # bits: labels without any pattern are described so much shorter wi
 LEVEL = 0.001
 MOST_NOISE = 0.2  # with more wrong labels, a machine that has half of the pattern looks like noise on all of it
 EXAMPLES = 5
-DOUBT = 0.05
+DOUBT = 0.01
 HELD_OUT = 0.1  # the share of words, the longest, that the second machine does not see
 _DRAWS = 1999
 

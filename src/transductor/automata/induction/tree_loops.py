@@ -1,9 +1,6 @@
-"""The loops over a prefix tree: building it, and folding one subtree into another.  Importing this imports numba.
+"""The loops that merge states of a prefix tree: folding one subtree into another, and what is folded next.
 
-A node is a row of four tables: ``child`` (−1 where there is none), ``counts`` (how many words with each label end
-there), ``arcs`` and ``ends`` (how many words of one class go on with each letter, or end), of ``mass``, the number
-of words that pass, and of ``rank``, its place in order of length.  Nodes are numbered depth first, so that what a word
-walks lies side by side in memory, for which folding waits otherwise.
+Importing this imports numba.
 """
 
 from __future__ import annotations
@@ -13,22 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transductor.automata.compiled import compiled
+from transductor.automata.induction.prefix_tree import Tree
 
 Array = Any  # a numpy array; inside the loops numba decides
 
 NEVER = -1e300  # the score of a fold that is not allowed
 BAYES, EVIDENCE, FIRST = 0, 1, 2  # how a fringe chooses: noise-tolerant, EDSM, RPNI
-
-
-class Tree(NamedTuple):
-    """The tables of a prefix tree, a row for each node."""
-
-    child: Array
-    counts: Array
-    arcs: Array
-    ends: Array
-    mass: Array
-    rank: Array
+UNKNOWN, REFUSED = -1, -2  # in place of the score of a trial fold
 
 
 class Evidence(NamedTuple):
@@ -43,98 +31,29 @@ class Evidence(NamedTuple):
 
 
 class Logs(NamedTuple):
-    """Pairs of nodes that a fold joins, and what undoes a trial: which of them had labels, and subtrees attached."""
+    """Pairs of nodes that a fold joins, what undoes a trial (pairs with labels, subtrees attached), and where it went.
+
+    ``number`` is the place of a node among the states, −1 for others.  The third of a pair tells by which way out of
+    the states its first node was reached, −1 for a state.  ``met`` is what EDSM remembers a fold by: a bit for every
+    way out that it took, and for every state that had no label and got one.
+    """
 
     pairs: Array
     labelled: Array
     attached: Array
+    number: Array
+    met: Array
 
 
 class Fringe(NamedTuple):
-    """What trial folds of a node at the fringe gave: with how many states, its best score, and with which state."""
+    """What EDSM knows of trial folds, a row for each arc of a state, a column for each state.
 
-    tried: Array
-    score: Array
-    into: Array
-
-
-@compiled
-def tree_of(text: Array, offsets: Array, marks: Array, letters: int, classes: int, shaped: int) -> Tree:
-    """Return the prefix tree of the words.
-
-    Args:
-        text: The letters of all words, one after the other.
-        offsets: Where each word begins in ``text``, and its length at the end.
-        marks: The label of every prefix, ``len + 1`` for each word; negative where there is none.
-        letters: How many letters there are.
-        classes: How many labels there are.
-        shaped: The class whose words ``arcs`` and ``ends`` count, by the label of the complete word; −1 for none.
+    ``score`` is how many labels agree, UNKNOWN, or REFUSED for good: what contradicts itself still does after other
+    folds.  ``met`` is that of the fold: another fold changes the score only if the two have met something in common.
     """
-    words = len(offsets) - 1
-    child = np.full((len(text) + 1, letters), -1, np.int32)
-    size = 1
-    for word in range(words):
-        node = 0
-        for place in range(offsets[word], offsets[word + 1]):
-            following = child[node, text[place]]
-            if following < 0:
-                following = size
-                child[node, text[place]] = size
-                size += 1
-            node = following
-    # The classical algorithms take short words first, in order of letters: the place of each node in that order.
-    order = np.empty(size, np.int32)
-    place_of = np.empty(size, np.int32)
-    order[0] = 0
-    last = 1
-    for place in range(size):
-        node = order[place]
-        place_of[node] = place
-        for letter in range(letters):
-            if child[node, letter] >= 0:
-                order[last] = child[node, letter]
-                last += 1
-    number = np.empty(size, np.int32)
-    rank = np.empty(size, np.int32)
-    stack = order  # read by now
-    stack[0] = 0
-    waiting = 1
-    last = 0
-    while waiting > 0:
-        waiting -= 1
-        node = stack[waiting]
-        number[node] = last
-        rank[last] = place_of[node]
-        last += 1
-        for letter in range(letters - 1, -1, -1):
-            if child[node, letter] >= 0:
-                stack[waiting] = child[node, letter]
-                waiting += 1
-    sorted_child = np.full((size, letters), -1, np.int32)
-    for node in range(size):
-        for letter in range(letters):
-            if child[node, letter] >= 0:
-                sorted_child[number[node], letter] = number[child[node, letter]]
-    counts = np.zeros((size, classes), np.int32)
-    arcs = np.zeros((size, letters), np.int32)
-    ends = np.zeros(size, np.int32)
-    mass = np.zeros(size, np.int32)
-    for word in range(words):
-        node = 0
-        begin, end = offsets[word], offsets[word + 1]
-        counted = shaped >= 0 and marks[end + word] == shaped
-        for place in range(begin, end + 1):
-            mass[node] += 1
-            mark = marks[place + word]
-            if mark >= 0:
-                counts[node, mark] += 1
-            if place < end:
-                if counted:
-                    arcs[node, text[place]] += 1
-                node = sorted_child[node, text[place]]
-            elif counted:
-                ends[node] += 1
-    return Tree(sorted_child, counts, arcs, ends, mass, rank)
+
+    score: Array
+    met: Array
 
 
 @compiled
@@ -194,24 +113,33 @@ def _shape_score(tree: Tree, node: int, other: int, log_gamma: Array, log_gamma_
 
 
 @compiled
+def _bit(place: int, letter: int, letters: int) -> int:
+    """Return the bit of a way out of the states; ``letters`` in place of a letter stands for the state itself."""
+    return 1 << ((place * (letters + 1) + letter) % 61)
+
+
+@compiled
 def _folded(tree: Tree, into: int, node: int, evidence: Evidence, logs: Logs, way: int, trial: bool) -> float:
     """Fold the subtree of ``node`` into ``into`` and return the score; a trial leaves the tree as it was.
 
     A fold that is not allowed stops where it is, and must be a trial.
     """
     child, counts, arcs, ends, mass = tree.child, tree.counts, tree.arcs, tree.ends, tree.mass
-    pairs, labelled, attached = logs
+    pairs, labelled, attached, number = logs.pairs, logs.labelled, logs.attached, logs.number
     classes, letters = counts.shape[1], child.shape[1]
-    shaped = evidence.weight > 0
+    shaped, remembered = evidence.weight > 0, way == EVIDENCE
     both = np.empty(classes, np.int32)
     score = 0.0
+    met = 0
     written, moved, joined = 1, 0, 0
     pairs[0, 0] = into
     pairs[0, 1] = node
+    pairs[0, 2] = -1
     place = 0
     while place < written:
         one = pairs[place, 0]
         other = pairs[place, 1]
+        out = pairs[place, 2]
         some = 0
         for label in range(classes):
             some += counts[other, label]
@@ -220,6 +148,8 @@ def _folded(tree: Tree, into: int, node: int, evidence: Evidence, logs: Logs, wa
             score += labels * evidence.trust if labels > 0 else labels
             if score < 0.5 * NEVER:
                 break
+            if remembered and out < 0 and labels == 0:
+                met |= _bit(number[one], letters, letters)
             for label in range(classes):
                 counts[one, label] += counts[other, label]
             labelled[moved, 0] = one
@@ -237,6 +167,10 @@ def _folded(tree: Tree, into: int, node: int, evidence: Evidence, logs: Logs, wa
             below = child[other, letter]
             if below >= 0:
                 own = child[one, letter]
+                way_out = out
+                if remembered and out < 0 and (own < 0 or number[own] < 0):
+                    way_out = number[one] * letters + letter
+                    met |= _bit(number[one], letter, letters)
                 if own < 0:
                     child[one, letter] = below
                     attached[joined, 0] = one
@@ -245,8 +179,10 @@ def _folded(tree: Tree, into: int, node: int, evidence: Evidence, logs: Logs, wa
                 else:
                     pairs[written, 0] = own
                     pairs[written, 1] = below
+                    pairs[written, 2] = way_out
                     written += 1
         place += 1
+    logs.met[0] = met
     if trial:
         for each in range(joined - 1, -1, -1):
             child[attached[each, 0], attached[each, 1]] = -1
@@ -264,44 +200,78 @@ def _folded(tree: Tree, into: int, node: int, evidence: Evidence, logs: Logs, wa
 
 
 @compiled
+def _try(tree: Tree, evidence: Evidence, red: Array, arc: int, target: int, fringe: Fringe, logs: Logs) -> None:
+    """Fold the node at an arc into a state as a trial, unless it is known what that gives, and remember it."""
+    if fringe.score[arc, target] != UNKNOWN:
+        return
+    child = tree.child
+    letters = child.shape[1]
+    place, letter = arc // letters, arc % letters
+    node = child[red[place], letter]
+    child[red[place], letter] = red[target]
+    score = _folded(tree, red[target], node, evidence, logs, EVIDENCE, True)
+    child[red[place], letter] = node
+    fringe.score[arc, target] = REFUSED if score <= NEVER else int(score)
+    fringe.met[arc, target] = logs.met[0] | _bit(place, letter, letters)
+
+
+@compiled
+def _forget(fringe: Fringe, arcs: int, reds: int, met: int) -> None:
+    """Make unknown what may have another score after a fold that met all this."""
+    for arc in range(arcs):
+        for target in range(reds):
+            if fringe.score[arc, target] >= 0 and fringe.met[arc, target] & met:
+                fringe.score[arc, target] = UNKNOWN
+
+
+@compiled
+def _fits(tree: Tree, evidence: Evidence, red: Array, reds: int, arc: int, fringe: Fringe, logs: Logs) -> bool:
+    """Return whether the node at an arc can be folded into any state."""
+    for target in range(reds):
+        if fringe.score[arc, target] >= 0:
+            return True
+    for target in range(reds):
+        _try(tree, evidence, red, arc, target, fringe, logs)
+        if fringe.score[arc, target] >= 0:
+            return True
+    return False
+
+
+@compiled
 def _best_pair(
-    tree: Tree, evidence: Evidence, red: Array, reds: int, is_red: Array, fringe: Fringe, logs: Logs
+    tree: Tree, evidence: Evidence, red: Array, reds: int, fringe: Fringe, logs: Logs
 ) -> tuple[int, int, int, bool]:
     """Return parent and letter of the node that EDSM decides about, the state it joins, and whether it joins none.
 
-    The first node that fits nowhere becomes a state; otherwise the best pair is joined.  What was tried since the last
-    fold is known: a new state changes nothing in the tree.
+    The first node that fits nowhere becomes a state; only where there is none, the best pair is joined.
     """
-    child, rank = tree.child, tree.rank
-    chosen_parent, chosen_letter, chosen_into, promoted = -1, -1, -1, False
-    best = NEVER
-    for place in range(reds):
-        parent = red[place]
-        for letter in range(child.shape[1]):
-            node = child[parent, letter]
-            if node < 0 or is_red[node]:
-                continue
-            for target in range(fringe.tried[node], reds):
-                child[parent, letter] = red[target]
-                score = _folded(tree, red[target], node, evidence, logs, EVIDENCE, True)
-                child[parent, letter] = node
-                if target == 0 or score > fringe.score[node]:
-                    fringe.score[node] = score
-                    fringe.into[node] = red[target]
-            fringe.tried[node] = reds
-            if fringe.score[node] <= NEVER:
-                if not promoted or rank[node] < rank[child[chosen_parent, chosen_letter]]:
-                    promoted = True
-                    chosen_parent, chosen_letter = parent, letter
-            elif not promoted and fringe.score[node] > best:
-                best = fringe.score[node]
-                chosen_parent, chosen_letter, chosen_into = parent, letter, fringe.into[node]
-    return chosen_parent, chosen_letter, chosen_into, promoted
+    child, rank, number = tree.child, tree.rank, logs.number
+    letters = child.shape[1]
+    chosen, chosen_node, into = -1, -1, -1
+    for arc in range(reds * letters):
+        node = child[red[arc // letters], arc % letters]
+        if node < 0 or number[node] >= 0 or (chosen >= 0 and rank[node] > rank[chosen_node]):
+            continue
+        if not _fits(tree, evidence, red, reds, arc, fringe, logs):
+            chosen, chosen_node = arc, node
+    if chosen >= 0:
+        return red[chosen // letters], chosen % letters, -1, True
+    best = -1
+    for arc in range(reds * letters):
+        node = child[red[arc // letters], arc % letters]
+        if node < 0 or number[node] >= 0:
+            continue
+        for target in range(reds):
+            _try(tree, evidence, red, arc, target, fringe, logs)
+            if fringe.score[arc, target] > best:
+                best = fringe.score[arc, target]
+                chosen, into = arc, red[target]
+    return (red[chosen // letters], chosen % letters, into, False) if chosen >= 0 else (-1, -1, -1, False)
 
 
 @compiled
 def _next_pair(
-    tree: Tree, evidence: Evidence, way: int, red: Array, reds: int, is_red: Array, logs: Logs
+    tree: Tree, evidence: Evidence, way: int, red: Array, reds: int, logs: Logs
 ) -> tuple[int, int, int, bool]:
     """Return the same for the other ways: the node that most words pass, or the first, and the best or first fit."""
     child, mass, rank = tree.child, tree.mass, tree.rank
@@ -310,7 +280,7 @@ def _next_pair(
         parent = red[place]
         for letter in range(child.shape[1]):
             node = child[parent, letter]
-            if node < 0 or is_red[node]:
+            if node < 0 or logs.number[node] >= 0:
                 continue
             current = -1 if chosen_parent < 0 else child[chosen_parent, chosen_letter]
             if way == BAYES:
@@ -335,39 +305,49 @@ def _next_pair(
 
 
 @compiled
-def merged(tree: Tree, evidence: Evidence, way: int, most: int, steps: int, red: Array, reds: int) -> tuple[int, int]:
+def merged(
+    tree: Tree, evidence: Evidence, way: int, most: int, steps: int, red: Array, reds: int, fringe: Fringe
+) -> tuple[int, int]:
     """Make at most ``steps`` decisions at the fringe; return how many states there are, and whether nodes are left.
 
     That is 1 if some are, 0 if none is, −1 if more than ``most`` states are needed.  The tables are changed in place.
     ``red`` lists the nodes that are states already, ``reds`` of them; a child of one that is none itself is at the
     fringe.  BAYES decides about the node that most words pass; EVIDENCE folds the best pair unless a node at the fringe
-    fits nowhere, which becomes a state; FIRST takes the first node and the first fit.
+    fits nowhere, which becomes a state; FIRST takes the first node and the first fit.  ``fringe`` has room for
+    ``steps`` more states; EVIDENCE alone reads it.
     """
     child = tree.child
-    size = len(child)
-    is_red = np.zeros(size, np.bool_)
+    size, letters = child.shape
+    number = np.full(size, -1, np.int32)
     for place in range(reds):
-        is_red[red[place]] = True
-    logs = Logs(np.empty((size + 1, 2), np.int32), np.empty((size + 1, 2), np.int32), np.empty((size + 1, 2), np.int32))
-    known = size if way == EVIDENCE else 0
-    fringe = Fringe(np.zeros(known, np.int32), np.empty(known), np.empty(known, np.int32))
+        number[red[place]] = place
+    logs = Logs(
+        np.empty((size + 1, 3), np.int32),
+        np.empty((size + 1, 2), np.int32),
+        np.empty((size + 1, 2), np.int32),
+        number,
+        np.zeros(1, np.int64),
+    )
     for _ in range(steps):
         if way == EVIDENCE:
-            parent, letter, into, promoted = _best_pair(tree, evidence, red, reds, is_red, fringe, logs)
+            parent, letter, into, promoted = _best_pair(tree, evidence, red, reds, fringe, logs)
         else:
-            parent, letter, into, promoted = _next_pair(tree, evidence, way, red, reds, is_red, logs)
+            parent, letter, into, promoted = _next_pair(tree, evidence, way, red, reds, logs)
         if parent < 0:
             return reds, 0
         node = child[parent, letter]
+        met = _bit(number[parent], letter, letters)
         if promoted:
             if reds >= most:
                 return reds, -1
             red[reds] = node
-            is_red[node] = True
+            number[node] = reds
             reds += 1
         else:
             child[parent, letter] = into
             _folded(tree, into, node, evidence, logs, way, False)
-            for each in range(known):
-                fringe.tried[each] = 0
+            met |= logs.met[0]
+        if way == EVIDENCE:
+            # A new state changes nothing in the tree, but there are other ways out now.
+            _forget(fringe, reds * letters, reds, met)
     return reds, 1
