@@ -1,0 +1,269 @@
+"""Recurrences of flash-linear-attention, and an LSTM, beside ours on two studies: ``tracking`` and ``state_tracking``.
+
+Peers see the tokens that the study's own models see, as many of them, and take the best of three learning rates: that
+of the least loss on new words of the trained length, by seeds that are not judged.  Then five seeds, no checkpoint
+chosen.  On ``tracking`` they have the filter's number of parameters within 5 %; on ``state_tracking``, where some of
+our heads have fewer than a hundred, about 80 000 each.  All models of one kind and a number of steps are trained as one
+job (:mod:`trained_as_one`), each kind in a process of its own; ``report`` gathers what they wrote.
+
+Usage: ``python benchmarks/peers.py {train,report} [--study STUDY] [--peer PEER] [--device D] [--folder FOLDER]
+[--steps N] [--only TEXT]``, with flash-linear-attention, fla-core and einops where Python finds them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from peer_layers import PEERS, Shape, build_peer, parameter_count, use_gradients_that_are_right
+from trained_as_one import Fleet, Member
+from transductor.model import LSTMConfig, build
+from transductor.results import Record, environment
+from transductor.studies import STUDIES, Arm, Probe
+from transductor.tasks import IGNORED, HiddenProcess, Task
+from transductor.training.steps import draw_batch
+
+FOLDER = Path("runs/peers")
+RESULTS = Path("benchmarks/results")
+SEEDS = (0, 1, 2, 3, 4)
+FARTHEST = 10_000
+TOKENS = 1 << 16  # of random inputs at a length, on state_tracking
+RATES = {"tracking": (0.003, 0.01, 0.03), "state_tracking": (0.001, 0.003, 0.01)}
+SEARCHED = {"tracking": (100, 101), "state_tracking": (100,)}
+# On tracking: width and heads of 16 that leave a peer room for its feed-forward part, for 5 and for 8 states.
+TRACKING = {
+    "deltanet": (Shape(1, 16, 1, 16, 3360), Shape(2, 32, 2, 16, 13_200)),
+    "deltaproduct": (Shape(1, 12, 1, 16, 3360), Shape(2, 24, 1, 16, 13_200)),
+    "gated_deltanet": (Shape(1, 16, 1, 16, 3360), Shape(2, 28, 2, 16, 13_200)),
+    "mamba2": (Shape(1, 16, 2, 16, 3360), Shape(2, 24, 3, 16, 13_200)),
+    "rwkv7": (Shape(1, 16, 1, 16, 3360), Shape(2, 32, 2, 16, 13_200)),
+}
+GROUPS = Shape(2, 64, 2, 32, 80_000, low_rank=16)
+GROUPS_BY_PRODUCTS = replace(GROUPS, heads=1)  # each token has four keys and values
+LSTM_WIDTH = 96
+
+
+@dataclass(frozen=True)
+class Run:
+    """One model: where it is trained, at which rate, from which seed."""
+
+    arm: Arm
+    rate: float
+    seed: int
+
+
+class Data:
+    """What every run sees: drawn as the study's trainer draws it, once for each arm and seed."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.drawn: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
+
+    def batches(self, arm: Arm, seed: int) -> tuple[Tensor, Tensor]:
+        if (arm.name, seed) not in self.drawn:
+            settings, generator = arm.training, torch.Generator().manual_seed(seed)
+            pairs = [draw_batch(arm.task, settings, settings.length, generator) for _ in range(settings.steps)]
+            tokens, labels = (torch.stack(each) for each in zip(*pairs, strict=True))
+            self.drawn[arm.name, seed] = tokens.to(torch.uint8).to(self.device), labels.short().to(self.device)
+        return self.drawn[arm.name, seed]
+
+
+def arms_of(study: str, only: str, steps: int | None) -> list[Arm]:
+    """The study's arms, each automaton or task once, with what peers change of its settings."""
+    chosen = []
+    for arm in STUDIES[study].arms:
+        tracker, _, process = arm.name.partition("_on_")
+        if study == "tracking" and tracker != "transformer":  # whose settings warm up
+            continue
+        name = process or arm.name
+        settings = replace(
+            arm.training,
+            clipping="global",
+            annealing=None,
+            warmup=min(50, steps or 50),
+            steps=steps or arm.training.steps,
+        )
+        probes = arm.probes if study == "tracking" else tuple(dict.fromkeys(map(lighter, arm.probes)))
+        if only in name:
+            chosen.append(replace(arm, name=name, training=settings, probes=probes, harden=False, rates=()))
+    return chosen
+
+
+def lighter(probe: Probe) -> Probe:
+    length = min(probe.length, FARTHEST)
+    return replace(probe, length=length, sequences=max(4, min(256, TOKENS // length)) if probe.family is None else 1)
+
+
+def build_model(study: str, peer: str, task: Task, seed: int) -> nn.Module:
+    if peer == "lstm":
+        torch.manual_seed(seed)
+        config = LSTMConfig(vocab_size=task.vocab_size, output_size=task.output_size, width=LSTM_WIDTH)
+        return build(config)  # type: ignore[no-any-return]
+    shapes = shapes_of(study, peer)
+    shape = shapes[0] if len(shapes) == 1 or task.output_size == 5 else shapes[1]
+    return build_peer(peer, shape, task.vocab_size, task.output_size, seed)
+
+
+def shapes_of(study: str, peer: str) -> tuple[Shape, ...]:
+    if study == "tracking":
+        return TRACKING[peer]
+    return (GROUPS_BY_PRODUCTS if peer == "deltaproduct" else GROUPS,)
+
+
+def train(study: str, peer: str, runs: list[Run], data: Data) -> list[tuple[Run, nn.Module, dict[str, Any]]]:
+    """Train runs that have one length and one number of steps together; return models and how they came out."""
+    done = []
+    groups: dict[tuple[int, int], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.arm.training.steps, run.arm.training.length), []).append(run)
+    for together in groups.values():
+        models = [build_model(study, peer, run.arm.task, run.seed).to(data.device) for run in together]
+        members = [
+            Member(model, *data.batches(run.arm, run.seed), run.rate)
+            for run, model in zip(together, models, strict=True)
+        ]
+        fleet = Fleet(members, together[0].arm.training, data.device)
+        took = {key: round(value, 2) for key, value in fleet.train().items()}
+        print(study, peer, len(together), "models", took, flush=True)
+        shared = {**took, "together": len(together)}
+        for run, model, outcome in zip(together, models, fleet.outcomes(), strict=True):
+            done.append((run, model.eval(), {"parameters": parameter_count(model), **shared, **outcome}))
+        del fleet, members
+    return done
+
+
+@torch.no_grad()
+def judged(model: nn.Module, task: Task, probe: Probe, seed: int, device: str) -> list[dict[str, Any]]:
+    """Judge as the studies do, at every position: shares of right labels, or the excess over Bayes; and the loss."""
+    task = probe.task or task
+    if probe.family is None:
+        generator = torch.Generator().manual_seed(1_000_003 * (seed + 1))
+        inputs = {"random": task.sample(probe.sequences, probe.length, generator)}
+    else:
+        inputs = task.adversarial(probe.length)
+    tokens = torch.cat(list(inputs.values()))
+    logits = torch.cat([model(part.to(device)) for part in tokens.split(max(1, (1 << 18) // probe.length))])
+    entries = []
+    for name, rows in zip(
+        inputs, torch.arange(len(tokens)).split([len(each) for each in inputs.values()]), strict=True
+    ):
+        entry = {"input": name, "task": task.name, "length": probe.length, "sequences": len(rows)}
+        entries.append(entry | measured(logits[rows.to(device)], task, tokens[rows]))
+    return entries
+
+
+def measured(logits: Tensor, task: Task, tokens: Tensor) -> dict[str, Any]:
+    labels = task.truth(tokens).to(logits.device)
+    labelled = labels != IGNORED
+    right = (logits.argmax(-1) == labels) & labelled & ~logits.isnan().any(-1)
+    loss = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
+    entry = {
+        "positions": int(right.sum()) / max(1, int(labelled.sum())),
+        "exact": float((right == labelled).all(1).float().mean()),
+        "loss": finite(float(loss)),
+    }
+    if isinstance(task, HiddenProcess):
+        more, least = task.divergence(logits.cpu(), tokens)
+        entry["excess"] = max(0.0, finite(more / least))
+    return entry
+
+
+def finite(value: float) -> float:
+    return min(value, 1e308) if not math.isnan(value) else 1e308
+
+
+def searched(study: str, peer: str, arms: Iterable[Arm], data: Data) -> dict[str, dict[str, Any]]:
+    """Try every rate; the least loss on 512 new words of the trained length is the best."""
+    runs = [Run(arm, rate, seed) for arm in arms for rate in RATES[study] for seed in SEARCHED[study]]
+    measure = "excess" if study == "tracking" else "loss"
+    tried: dict[str, dict[float, list[float]]] = {}
+    for run, model, outcome in train(study, peer, runs, data):
+        probe = Probe(run.arm.training.length, 512)
+        failed = outcome["failure"] is not None
+        value = 1e308 if failed else judged(model, run.arm.task, probe, run.seed, data.device)[0][measure]
+        tried.setdefault(run.arm.name, {}).setdefault(run.rate, []).append(value)
+    return {
+        name: {
+            "seeds": list(SEARCHED[study]),
+            "measure": measure,
+            "tried": [{"rate": rate, measure: values} for rate, values in rates.items()],
+            "chosen": min(rates, key=lambda rate: sum(rates[rate])),
+        }
+        for name, rates in tried.items()
+    }
+
+
+def train_and_judge(arguments: argparse.Namespace) -> None:
+    study, peer, device = arguments.study, arguments.peer, arguments.device
+    warnings.simplefilter("ignore")
+    if peer != "lstm":
+        use_gradients_that_are_right()
+    arms, data = arms_of(study, arguments.only, arguments.steps), Data(device)
+    began = time.perf_counter()
+    search = searched(study, peer, arms, data)
+    print(study, peer, "searched", round(time.perf_counter() - began), "s", flush=True)
+    runs = [Run(arm, search[arm.name]["chosen"], seed) for arm in arms for seed in SEEDS]
+    results = []
+    for run, model, outcome in train(study, peer, runs, data):
+        entries: list[dict[str, Any]] = []
+        if outcome["failure"] is None:
+            for probe in run.arm.probes:
+                entries += judged(model, run.arm.task, probe, run.seed, device)
+        results.append({"task": run.arm.name, "seed": run.seed, "rate": run.rate, **outcome, "judged": entries})
+    seconds = round(time.perf_counter() - began, 1)
+    sizes = [{"width": LSTM_WIDTH}] if peer == "lstm" else [vars(shape) for shape in shapes_of(study, peer)]
+    settings = {"peer": peer, "study": study, "shapes": sizes, "steps": arguments.steps}
+    path = Path(arguments.folder) / study / f"{peer}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    found = {"seconds": seconds, "search": search, "runs": results, "device": device_name(device)}
+    path.write_text(json.dumps({"settings": settings, **found}))
+    print(study, peer, "done", seconds, "s", flush=True)
+
+
+def device_name(device: str) -> str:
+    return torch.cuda.get_device_name() if device.startswith("cuda") else device
+
+
+def report(arguments: argparse.Namespace) -> None:
+    """Gather what the processes wrote into one record for each study, with what the layers were found to do."""
+    folder = Path(arguments.folder)
+    checks = folder / "checks.json"
+    for study in RATES:
+        parts = [json.loads(path.read_text()) for path in sorted((folder / study).glob("*.json"))]
+        if not parts:
+            continue
+        settings = {"study": study, "seeds": list(SEEDS), "rates": list(RATES[study]), "searched on": SEARCHED[study]}
+        measurements = {
+            "layers": json.loads(checks.read_text()) if checks.exists() else None,
+            "peers": {part["settings"]["peer"]: part for part in parts},
+        }
+        record = Record("peers", settings, measurements, environment())
+        record.write(RESULTS / f"peers_{study}.json")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("stage", choices=("train", "report"))
+    parser.add_argument("--study", default="tracking", choices=tuple(RATES))
+    parser.add_argument("--peer", default="deltanet", choices=(*PEERS, "lstm"))
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--folder", default=str(FOLDER))
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--only", default="")
+    arguments = parser.parse_args()
+    {"train": train_and_judge, "report": report}[arguments.stage](arguments)
+
+
+if __name__ == "__main__":
+    main()
