@@ -3,14 +3,15 @@
 The eigenvalues of the transitions that a layer makes, with its flag for negative ones off and on; and every operation
 that peers train with beside the library's own naive reference, in values and gradients.
 
-Usage: ``python benchmarks/peer_checks.py``, which prints JSON.
+Usage: ``python benchmarks/peer_checks.py FILE``, which writes JSON as it goes.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -94,12 +95,13 @@ def compared(name: str, ours: Callable[..., Tensor], right: Callable[..., Tensor
     }
 
 
-def gradient_checks(device: str, lengths: tuple[int, ...] = (40, 160)) -> list[dict[str, Any]]:
+def gradient_checks(device: str, lengths: tuple[int, ...] = (40, 160)) -> Iterator[dict[str, Any]]:
     """Every operation beside the library's naive reference, in float32 and where it takes none in bfloat16."""
-    results = []
+    yield _mamba2_check(device)
     for length in lengths:
-        results += [*_delta_checks(length, device), _product_check(length, device), _general_check(length, device)]
-    return [*results, _mamba2_check(device)]
+        yield from _delta_checks(length, device)
+        yield _product_check(length, device)
+        yield _general_check(length, device)
 
 
 def _vectors(length: int, device: str) -> Tensor:
@@ -213,8 +215,15 @@ def _mamba2_check(device: str) -> dict[str, Any]:
 def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     flags: list[tuple[str, bool]] = [(peer, flag) for peer in PEERS[:3] for flag in (False, True)] + [("rwkv7", False)]
-    found = {"eigenvalues": [eigenvalues(*each, device) for each in flags], "gradients": gradient_checks(device)}
-    json.dump(found, sys.stdout, indent=1)
+    found: dict[str, list[dict[str, Any]]] = {"eigenvalues": [], "operations": []}
+    for place, results in (
+        ("eigenvalues", (eigenvalues(*each, device) for each in flags)),
+        ("operations", gradient_checks(device)),
+    ):
+        for result in results:
+            found[place].append(result)
+            Path(sys.argv[1]).write_text(json.dumps(found, indent=1))
+            print(result, flush=True)
 
 
 if __name__ == "__main__":

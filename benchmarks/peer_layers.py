@@ -23,6 +23,10 @@ PEERS = ("deltanet", "deltaproduct", "gated_deltanet", "mamba2", "rwkv7")
 HOUSEHOLDERS = 4  # what the group of five things needs in one layer
 
 
+def _first_alone(tuner: Any, function: Any, names: Any, configs: Any, *rest: Any, **more: Any) -> None:
+    tuner.among_all(function, names, configs[:1], *rest, **more)
+
+
 @cache
 def library(name: str) -> Any:
     """A module of the library, with exact products of float32 and without a search for the fastest kernel.
@@ -31,10 +35,10 @@ def library(name: str) -> Any:
     """
     os.environ.setdefault("TRITON_F32_DEFAULT", "ieee")
     os.environ.setdefault("FLA_USE_COMPILE", "0")
-    triton = import_module("triton")
-    if not hasattr(triton, "autotune_among_all"):
-        triton.autotune_among_all = triton.autotune
-        triton.autotune = lambda configs, *rest, **more: triton.autotune_among_all(configs[:1], *rest, **more)
+    tuner: Any = import_module("triton.runtime.autotuner").Autotuner
+    if not hasattr(tuner, "among_all"):
+        tuner.among_all = tuner.__init__
+        tuner.__init__ = _first_alone
     return import_module(f"fla.{name}")
 
 
