@@ -3,7 +3,7 @@
 Peers see the tokens that the study's own models see, as many of them, and take the best of three learning rates: that
 of the least loss on new words of the trained length, by seeds that are not judged.  Then five seeds, no checkpoint
 chosen.  On ``tracking`` they have the filter's number of parameters within 5 %; on ``state_tracking``, where some of
-our heads have fewer than a hundred, about 80 000 each.  All models of one kind and a number of steps are trained as one
+our heads have fewer than a hundred, about 25 000 each.  All models of one kind and a number of steps are trained as one
 job (:mod:`trained_as_one`), each kind in a process of its own; ``report`` gathers what they wrote.
 
 Usage: ``python benchmarks/peers.py {train,report} [--study STUDY] [--peer PEER] [--device D] [--folder FOLDER]
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from peer_layers import PEERS, Shape, build_peer, parameter_count, use_gradients_that_are_right
+from peer_layers import PEERS, Shape, build_peer, parameter_count
 from trained_as_one import Fleet, Member
 from transductor.model import LSTMConfig, build
 from transductor.results import Record, environment
@@ -37,8 +37,8 @@ from transductor.training.steps import draw_batch
 FOLDER = Path("runs/peers")
 RESULTS = Path("benchmarks/results")
 SEEDS = (0, 1, 2, 3, 4)
-FARTHEST = 10_000
-TOKENS = 1 << 16  # of random inputs at a length, on state_tracking
+FARTHEST = 5_120
+TOKENS = 1 << 15  # of random inputs at a length, on state_tracking
 RATES = {"tracking": (0.003, 0.01, 0.03), "state_tracking": (0.001, 0.003, 0.01)}
 SEARCHED = {"tracking": (100, 101), "state_tracking": (100,)}
 # On tracking: width and heads of 16 that leave a peer room for its feed-forward part, for 5 and for 8 states.
@@ -49,9 +49,9 @@ TRACKING = {
     "mamba2": (Shape(1, 16, 2, 16, 3360), Shape(2, 24, 3, 16, 13_200)),
     "rwkv7": (Shape(1, 16, 1, 16, 3360), Shape(2, 32, 2, 16, 13_200)),
 }
-GROUPS = Shape(2, 64, 2, 32, 80_000, low_rank=16)
+GROUPS = Shape(2, 32, 2, 16, 25_000, low_rank=8)
 GROUPS_BY_PRODUCTS = replace(GROUPS, heads=1)  # each token has four keys and values
-LSTM_WIDTH = 96
+LSTM_WIDTH = 48
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Data:
         return self.drawn[arm.name, seed]
 
 
-def arms_of(study: str, only: str, steps: int | None) -> list[Arm]:
+def arms_of(study: str, only: tuple[str, ...], steps: int | None) -> list[Arm]:
     """The study's arms, each automaton or task once, with what peers change of its settings."""
     chosen = []
     for arm in STUDIES[study].arms:
@@ -95,7 +95,7 @@ def arms_of(study: str, only: str, steps: int | None) -> list[Arm]:
             steps=steps or arm.training.steps,
         )
         probes = arm.probes if study == "tracking" else tuple(dict.fromkeys(map(lighter, arm.probes)))
-        if only in name:
+        if not only or name in only:
             chosen.append(replace(arm, name=name, training=settings, probes=probes, harden=False, rates=()))
     return chosen
 
@@ -133,7 +133,7 @@ def train(study: str, peer: str, runs: list[Run], data: Data) -> list[tuple[Run,
             Member(model, *data.batches(run.arm, run.seed), run.rate)
             for run, model in zip(together, models, strict=True)
         ]
-        fleet = Fleet(members, together[0].arm.training, data.device)
+        fleet = Fleet(members, together[0].arm.training, data.device, stacked=peer != "lstm")
         took = {key: round(value, 2) for key, value in fleet.train().items()}
         print(study, peer, len(together), "models", took, flush=True)
         shared = {**took, "together": len(together)}
@@ -205,30 +205,31 @@ def searched(study: str, peer: str, arms: Iterable[Arm], data: Data) -> dict[str
 
 
 def train_and_judge(arguments: argparse.Namespace) -> None:
+    """Train, choose and judge one part after the other; what is done is written."""
     study, peer, device = arguments.study, arguments.peer, arguments.device
     warnings.simplefilter("ignore")
-    if peer != "lstm":
-        use_gradients_that_are_right()
-    arms, data = arms_of(study, arguments.only, arguments.steps), Data(device)
-    began = time.perf_counter()
-    search = searched(study, peer, arms, data)
-    print(study, peer, "searched", round(time.perf_counter() - began), "s", flush=True)
-    runs = [Run(arm, search[arm.name]["chosen"], seed) for arm in arms for seed in SEEDS]
-    results = []
-    for run, model, outcome in train(study, peer, runs, data):
-        entries: list[dict[str, Any]] = []
-        if outcome["failure"] is None:
-            for probe in run.arm.probes:
-                entries += judged(model, run.arm.task, probe, run.seed, device)
-        results.append({"task": run.arm.name, "seed": run.seed, "rate": run.rate, **outcome, "judged": entries})
-    seconds = round(time.perf_counter() - began, 1)
-    sizes = [{"width": LSTM_WIDTH}] if peer == "lstm" else [vars(shape) for shape in shapes_of(study, peer)]
-    settings = {"peer": peer, "study": study, "shapes": sizes, "steps": arguments.steps}
     path = Path(arguments.folder) / study / f"{peer}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    found = {"seconds": seconds, "search": search, "runs": results, "device": device_name(device)}
-    path.write_text(json.dumps({"settings": settings, **found}))
-    print(study, peer, "done", seconds, "s", flush=True)
+    sizes = [{"width": LSTM_WIDTH}] if peer == "lstm" else [vars(shape) for shape in shapes_of(study, peer)]
+    settings = {"peer": peer, "study": study, "shapes": sizes, "steps": arguments.steps}
+    found: dict[str, Any] = {"device": device_name(device), "seconds": 0.0, "search": {}, "runs": []}
+    began = time.perf_counter()
+    for part in arguments.only.split(";"):
+        arms, data = arms_of(study, tuple(filter(None, part.split(","))), arguments.steps), Data(device)
+        search = searched(study, peer, arms, data)
+        print(study, peer, "searched", round(time.perf_counter() - began), "s", flush=True)
+        runs = [Run(arm, search[arm.name]["chosen"], seed) for arm in arms for seed in SEEDS]
+        for run, model, outcome in train(study, peer, runs, data):
+            entries: list[dict[str, Any]] = []
+            if outcome["failure"] is None:
+                for probe in run.arm.probes:
+                    entries += judged(model, run.arm.task, probe, run.seed, device)
+            shown = {"task": run.arm.name, "seed": run.seed, "rate": run.rate}
+            found["runs"].append({**shown, **outcome, "judged": entries})
+        found["search"] |= search
+        found["seconds"] = round(time.perf_counter() - began, 1)
+        path.write_text(json.dumps({"settings": settings, **found}))
+        print(study, peer, "done", found["seconds"], "s", flush=True)
 
 
 def device_name(device: str) -> str:
@@ -260,7 +261,9 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--folder", default=str(FOLDER))
     parser.add_argument("--steps", type=int)
-    parser.add_argument("--only", default="")
+    parser.add_argument(
+        "--only", default="", help="arms; parts, which are written one by one, stand between semicolons"
+    )
     arguments = parser.parse_args()
     {"train": train_and_judge, "report": report}[arguments.stage](arguments)
 

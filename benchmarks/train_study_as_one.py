@@ -61,7 +61,7 @@ def trained(
             Member(model, *batches[seed], arm.training.learning_rate)
             for (arm, seed), model in zip(runs, models, strict=True)
         ]
-        fleet = Fleet(members, settings, device)
+        fleet = Fleet(members, settings, device, stacked="lstm" not in runs[0][0].name)
         fleet.train()
         outcomes = fleet.outcomes()
     seconds = time.perf_counter() - began

@@ -1,10 +1,10 @@
 """Many small models, each with its own data and rate, trained as one CUDA graph.
 
-Models whose operations cannot be batched over (kernels of another library) are captured side by side on several
-streams: a step of all of them is one launch, and the schedule, the curriculum and the optimiser live on the device.
-Every model is trained as :class:`transductor.training.Trainer` would: Adam, its own gradient's norm clipped to 1,
-cosine decay after a linear start, and lengths that double when a batch is right.  On a CPU the same steps run one by
-one.
+A step of all models is one launch: the schedule, the curriculum and the optimiser live on the device, and models of
+one configuration are stacked and run by ``torch.func.vmap``; those that cannot be, such as cuDNN's LSTM, run side by
+side on several streams.  Every model is trained as :class:`transductor.training.Trainer` would: Adam, its own
+gradient's norm clipped to 1, cosine decay after a linear start, and lengths that double when a batch is right.  On a
+CPU the same steps run one by one.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from transductor.automata.moore import IGNORED
 from transductor.training import TrainingSettings
-from transductor.training.steps import label_accuracy, labelled_loss, right_labels
 
 _ALIGNED = 32  # numbers: kernels are compiled for aligned addresses
+_STREAMS = 16
 
 
 @dataclass(frozen=True)
@@ -36,18 +39,60 @@ class Member:
     rate: float
 
 
-class Fleet:
-    """Members trained by one :class:`TrainingSettings`, apart from the rate."""
+class Stack:
+    """Models of one configuration, run as one: their weights are rows of the fleet's numbers."""
 
-    def __init__(self, members: Sequence[Member], settings: TrainingSettings, device: str, streams: int = 16) -> None:
+    def __init__(self, rows: slice, members: Sequence[Member], values: Tensor, gradients: Tensor) -> None:
+        self.rows, self.base = rows, members[0].model
+        self.weights: dict[str, Tensor] = {}
+        self.gradients: list[Tensor] = []
+        at, count = 0, len(members)
+        for name, weight in self.base.named_parameters():
+            there = slice(at, at + weight.numel())
+            self.weights[name] = values[rows, there].view(count, *weight.shape).requires_grad_()
+            self.gradients.append(gradients[rows, there].view(count, *weight.shape))
+            at += _padded(weight)
+        distinct = {id(member.tokens): member for member in members}
+        self.tokens = torch.stack([member.tokens for member in distinct.values()])
+        self.labels = torch.stack([member.labels for member in distinct.values()])
+        order = list(distinct)
+        self.seen = torch.tensor([order.index(id(member.tokens)) for member in members], device=values.device)
+
+    def batch(self, step: Tensor) -> tuple[Tensor, Tensor]:
+        tokens, labels = (each.index_select(1, step)[:, 0][self.seen].long() for each in (self.tokens, self.labels))
+        return tokens, labels
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        if len(tokens) == 1:
+            only = {name: weight[0] for name, weight in self.weights.items()}
+            return functional_call(self.base, only, (tokens[0],))[None]  # type: ignore[no-any-return]
+        with sdpa_kernel(SDPBackend.MATH):  # fused attention has no batching rule, or a wrong one
+            run = vmap(lambda weights, one: functional_call(self.base, weights, (one,)), randomness="different")
+            return run(self.weights, tokens)  # type: ignore[no-any-return]
+
+
+class Fleet:
+    """Members trained by one :class:`TrainingSettings`, apart from the rate; neighbours of one shape are stacked.
+
+    Args:
+        members: The models.
+        settings: How each is trained.
+        device: ``"cuda"`` or ``"cpu"``.
+        stacked: Whether models can be vmapped.
+    """
+
+    def __init__(
+        self, members: Sequence[Member], settings: TrainingSettings, device: str, *, stacked: bool = True
+    ) -> None:
         self.members, self.settings, self.device = members, settings, device
-        self.weights = [list(member.model.parameters()) for member in members]
-        sizes = [sum(_padded(weight) for weight in weights) for weights in self.weights]
+        sizes = [sum(map(_padded, member.model.parameters())) for member in members]
         shape = (len(members), max(sizes))
         self.values, self.gradients, self.mean, self.square = (torch.zeros(shape, device=device) for _ in range(4))
-        self.gradient_views: list[list[Tensor]] = []
-        for place, weights in enumerate(self.weights):
-            self.gradient_views.append(self._laid_out(place, weights))
+        for place, member in enumerate(members):
+            self._laid_out(place, member.model)
+        self.stacks = [
+            Stack(rows, members[rows], self.values, self.gradients) for rows in _neighbours(members, stacked)
+        ]
         self.rates = torch.tensor(
             [[member.rate * settings.rate_factor(step) for step in range(settings.steps)] for member in members],
             device=device,
@@ -56,21 +101,19 @@ class Fleet:
         self.lengths = torch.full((len(members),), settings.first_length, device=device)
         self.losses = torch.zeros(len(members), settings.steps, device=device)
         self.places = torch.arange(settings.length, device=device)
-        self.streams = [torch.cuda.Stream() for _ in range(streams)] if device != "cpu" else []
+        self.streams = [torch.cuda.Stream() for _ in range(_STREAMS)] if device != "cpu" else []
 
-    def _laid_out(self, place: int, weights: Sequence[nn.Parameter]) -> list[Tensor]:
-        """Make the weights views of one row of numbers; return the same views of the gradients."""
-        views, at = [], 0
-        for weight in weights:
+    def _laid_out(self, place: int, model: nn.Module) -> None:
+        """Make the weights views of one row of numbers."""
+        at = 0
+        for weight in model.parameters():
             there = slice(at, at + weight.numel())
             self.values[place, there] = weight.data.flatten()
             weight.data = self.values[place, there].view_as(weight)
-            views.append(self.gradients[place, there].view_as(weight))
             at += _padded(weight)
-        return views
 
-    def train(self) -> dict[str, Any]:
-        """Train all; return how long it took, and where the time went."""
+    def train(self) -> dict[str, float]:
+        """Train all; return how long it took, and what came before the steps."""
         for member in self.members:
             member.model.train()
         began = time.perf_counter()
@@ -108,25 +151,34 @@ class Fleet:
         for stream in self.streams:
             stream.wait_stream(main)
         accuracies = torch.empty(len(self.members), device=self.device)
-        for place, member in enumerate(self.members):
+        for place, stack in enumerate(self.stacks):
             stream = self.streams[place % len(self.streams)] if self.streams else None
             with torch.cuda.stream(stream) if stream is not None else nullcontext():
-                accuracies[place] = self._gradient(place, member)
+                accuracies[stack.rows] = self._gradient(stack)
         for stream in self.streams:
             main.wait_stream(stream)
         self._update(accuracies)
 
-    def _gradient(self, place: int, member: Member) -> Tensor:
-        tokens = member.tokens.index_select(0, self.step)[0].long()
-        labels = member.labels.index_select(0, self.step)[0].long()
-        labels = labels.masked_fill(self.places >= self.lengths[place], IGNORED)
-        logits = member.model(tokens)
-        loss = labelled_loss(logits, labels, self.settings.label_smoothing)
-        gradients = torch.autograd.grad(loss, self.weights[place])
-        torch._foreach_copy_(self.gradient_views[place], gradients)
-        self.losses[place].index_copy_(0, self.step, loss.detach()[None])
-        return label_accuracy(right_labels(logits, labels), labels)
+    def _gradient(self, stack: Stack) -> Tensor:
+        tokens, labels = stack.batch(self.step)
+        labels = labels.masked_fill(self.places >= self.lengths[stack.rows, None, None], IGNORED)
+        logits = stack.logits(tokens)
+        labelled = labels != IGNORED
+        counts = labelled.sum((1, 2)).clamp_min(1)
+        terms = functional.cross_entropy(
+            logits.flatten(0, -2),
+            labels.flatten(),
+            label_smoothing=self.settings.label_smoothing,
+            ignore_index=IGNORED,
+            reduction="none",
+        )
+        losses = terms.view(len(tokens), -1).sum(1) / counts
+        gradients = torch.autograd.grad(losses.sum(), list(stack.weights.values()))
+        torch._foreach_copy_(stack.gradients, gradients)
+        self.losses[stack.rows].index_copy_(1, self.step, losses.detach()[:, None])
+        return ((logits.detach().argmax(-1) == labels) & labelled).sum((1, 2)) / counts
 
+    @torch.no_grad()
     def _update(self, accuracies: Tensor) -> None:
         settings = self.settings
         early, late = settings.betas
@@ -145,7 +197,7 @@ class Fleet:
         self.step.add_(1)
 
     def outcomes(self) -> list[dict[str, Any]]:
-        """Return each member's last losses, the length its curriculum reached, and whether it failed."""
+        """Return each member's last loss, the length its curriculum reached, and whether it failed."""
         finite = self.values.isfinite().all(1).tolist()
         return [
             {
@@ -159,3 +211,17 @@ class Fleet:
 
 def _padded(weight: Tensor) -> int:
     return -(-weight.numel() // _ALIGNED) * _ALIGNED
+
+
+def _neighbours(members: Sequence[Member], stacked: bool) -> list[slice]:
+    """Return runs of members whose weights and batches have the same shapes."""
+    rows: list[slice] = []
+    last: object = None
+    for place, member in enumerate(members):
+        shape = member.tokens.shape, [(name, weight.shape) for name, weight in member.model.named_parameters()]
+        if stacked and shape == last:
+            rows[-1] = slice(rows[-1].start, place + 1)
+        else:
+            rows.append(slice(place, place + 1))
+        last = shape
+    return rows
