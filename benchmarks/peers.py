@@ -6,7 +6,7 @@ chosen.  On ``tracking`` they have the filter's number of parameters within 5 %;
 our heads have fewer than a hundred, about 25 000 each.  All models of one kind and a number of steps are trained as one
 job (:mod:`trained_as_one`), each kind in a process of its own; ``report`` gathers what they wrote.
 
-Usage: ``python benchmarks/peers.py {train,report} [--study STUDY] [--peer PEER] [--device D] [--folder FOLDER]
+Usage: ``python benchmarks/peers.py {draw,train,report} [--study STUDY] [--peer PEER] [--device D] [--folder FOLDER]
 [--steps N] [--only TEXT]``, with flash-linear-attention, fla-core and einops where Python finds them.
 """
 
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from joblib import Parallel, delayed
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -63,20 +64,46 @@ class Run:
     seed: int
 
 
-class Data:
-    """What every run sees: drawn as the study's trainer draws it, once for each arm and seed."""
+def drawn(arm: Arm, seed: int) -> tuple[Tensor, Tensor]:
+    """What a run sees: what the study's trainer draws for this seed at the full length."""
+    torch.set_num_threads(1)
+    settings, generator = arm.training, torch.Generator().manual_seed(seed)
+    pairs = [draw_batch(arm.task, settings, settings.length, generator) for _ in range(settings.steps)]
+    tokens, labels = (torch.stack(each) for each in zip(*pairs, strict=True))
+    return tokens.to(torch.uint8), labels.short()
 
-    def __init__(self, device: str) -> None:
-        self.device = device
-        self.drawn: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
+
+def draw_to(path: Path, arm: Arm, seed: int) -> None:
+    torch.save(drawn(arm, seed), path)
+
+
+def draw_all(arguments: argparse.Namespace) -> None:
+    """Draw every arm's batches once, for the processes of all peers."""
+    folder = Path(arguments.drawn)
+    folder.mkdir(parents=True, exist_ok=True)
+
+    jobs = [
+        delayed(draw_to)(folder / f"{study}_{arm.name}_{seed}.pt", arm, seed)
+        for study in RATES
+        for arm in arms_of(study, (), arguments.steps)
+        for seed in (*SEARCHED[study], *SEEDS)
+    ]
+    Parallel(16, backend="multiprocessing")(jobs)
+
+
+class Data:
+    """Batches of one study on the device: read where they were drawn before."""
+
+    def __init__(self, study: str, folder: Path, device: str) -> None:
+        self.study, self.folder, self.device = study, folder, device
+        self.held: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
 
     def batches(self, arm: Arm, seed: int) -> tuple[Tensor, Tensor]:
-        if (arm.name, seed) not in self.drawn:
-            settings, generator = arm.training, torch.Generator().manual_seed(seed)
-            pairs = [draw_batch(arm.task, settings, settings.length, generator) for _ in range(settings.steps)]
-            tokens, labels = (torch.stack(each) for each in zip(*pairs, strict=True))
-            self.drawn[arm.name, seed] = tokens.to(torch.uint8).to(self.device), labels.short().to(self.device)
-        return self.drawn[arm.name, seed]
+        if (arm.name, seed) not in self.held:
+            path = self.folder / f"{self.study}_{arm.name}_{seed}.pt"
+            tokens, labels = torch.load(path) if path.exists() else drawn(arm, seed)
+            self.held[arm.name, seed] = tokens.to(self.device), labels.to(self.device)
+        return self.held[arm.name, seed]
 
 
 def arms_of(study: str, only: tuple[str, ...], steps: int | None) -> list[Arm]:
@@ -215,7 +242,10 @@ def train_and_judge(arguments: argparse.Namespace) -> None:
     found: dict[str, Any] = {"device": device_name(device), "seconds": 0.0, "search": {}, "runs": []}
     began = time.perf_counter()
     for part in arguments.only.split(";"):
-        arms, data = arms_of(study, tuple(filter(None, part.split(","))), arguments.steps), Data(device)
+        arms, data = (
+            arms_of(study, tuple(filter(None, part.split(","))), arguments.steps),
+            Data(study, Path(arguments.drawn), device),
+        )
         search = searched(study, peer, arms, data)
         print(study, peer, "searched", round(time.perf_counter() - began), "s", flush=True)
         runs = [Run(arm, search[arm.name]["chosen"], seed) for arm in arms for seed in SEEDS]
@@ -255,17 +285,18 @@ def report(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("stage", choices=("train", "report"))
+    parser.add_argument("stage", choices=("draw", "train", "report"))
     parser.add_argument("--study", default="tracking", choices=tuple(RATES))
     parser.add_argument("--peer", default="deltanet", choices=(*PEERS, "lstm"))
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--folder", default=str(FOLDER))
+    parser.add_argument("--drawn", default="runs/peers_drawn", help="where draw keeps batches")
     parser.add_argument("--steps", type=int)
     parser.add_argument(
         "--only", default="", help="arms; parts, which are written one by one, stand between semicolons"
     )
     arguments = parser.parse_args()
-    {"train": train_and_judge, "report": report}[arguments.stage](arguments)
+    {"draw": draw_all, "train": train_and_judge, "report": report}[arguments.stage](arguments)
 
 
 if __name__ == "__main__":
