@@ -1,7 +1,7 @@
 """Recurrences of flash-linear-attention, and an LSTM, beside ours on two studies: ``tracking`` and ``state_tracking``.
 
 Peers see the tokens that the study's own models see, as many of them, and take the best of three learning rates: that
-of the least loss on new words of the trained length, by seeds that are not judged.  Then five seeds, no checkpoint
+of the least loss on new words of the trained length, by seeds that are not judged.  Five seeds are, no checkpoint
 chosen.  On ``tracking`` they have the filter's number of parameters within 5 %; on ``state_tracking``, where some of
 our heads have fewer than a hundred, about 25 000 each.  All models of one kind and a number of steps are trained as one
 job (:mod:`trained_as_one`), each kind in a process of its own; ``report`` gathers what they wrote.
@@ -17,10 +17,9 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from joblib import Parallel, delayed
@@ -91,6 +90,10 @@ def draw_all(arguments: argparse.Namespace) -> None:
     Parallel(16, backend="multiprocessing")(jobs)
 
 
+# A run, its model, and how it came out.
+Trained: TypeAlias = tuple[Run, nn.Module, dict[str, Any]]
+
+
 class Data:
     """Batches of one study on the device: read where they were drawn before."""
 
@@ -148,7 +151,7 @@ def shapes_of(study: str, peer: str) -> tuple[Shape, ...]:
     return (GROUPS_BY_PRODUCTS if peer == "deltaproduct" else GROUPS,)
 
 
-def train(study: str, peer: str, runs: list[Run], data: Data) -> list[tuple[Run, nn.Module, dict[str, Any]]]:
+def train(study: str, peer: str, runs: list[Run], data: Data) -> list[Trained]:
     """Train runs that have one length and one number of steps together; return models and how they came out."""
     done = []
     groups: dict[tuple[int, int], list[Run]] = {}
@@ -210,16 +213,16 @@ def finite(value: float) -> float:
     return min(value, 1e308) if not math.isnan(value) else 1e308
 
 
-def searched(study: str, peer: str, arms: Iterable[Arm], data: Data) -> dict[str, dict[str, Any]]:
-    """Try every rate; the least loss on 512 new words of the trained length is the best."""
-    runs = [Run(arm, rate, seed) for arm in arms for rate in RATES[study] for seed in SEARCHED[study]]
+def chosen(study: str, trained: list[Trained], device: str) -> dict[str, dict[str, Any]]:
+    """Choose every arm's rate: that of the least loss on 512 new words of the trained length, by seeds for that alone."""
     measure = "excess" if study == "tracking" else "loss"
     tried: dict[str, dict[float, list[float]]] = {}
-    for run, model, outcome in train(study, peer, runs, data):
-        probe = Probe(run.arm.training.length, 512)
-        failed = outcome["failure"] is not None
-        value = 1e308 if failed else judged(model, run.arm.task, probe, run.seed, data.device)[0][measure]
-        tried.setdefault(run.arm.name, {}).setdefault(run.rate, []).append(value)
+    for run, model, outcome in trained:
+        if run.seed in SEARCHED[study]:
+            probe, value = Probe(run.arm.training.length, 512), 1e308
+            if outcome["failure"] is None:
+                value = judged(model, run.arm.task, probe, run.seed, device)[0][measure]
+            tried.setdefault(run.arm.name, {}).setdefault(run.rate, []).append(value)
     return {
         name: {
             "seeds": list(SEARCHED[study]),
@@ -232,7 +235,7 @@ def searched(study: str, peer: str, arms: Iterable[Arm], data: Data) -> dict[str
 
 
 def train_and_judge(arguments: argparse.Namespace) -> None:
-    """Train, choose and judge one part after the other; what is done is written."""
+    """Train all rates and seeds, choose and judge, one part after the other; what is done is written."""
     study, peer, device = arguments.study, arguments.peer, arguments.device
     warnings.simplefilter("ignore")
     path = Path(arguments.folder) / study / f"{peer}.json"
@@ -242,14 +245,14 @@ def train_and_judge(arguments: argparse.Namespace) -> None:
     found: dict[str, Any] = {"device": device_name(device), "seconds": 0.0, "search": {}, "runs": []}
     began = time.perf_counter()
     for part in arguments.only.split(";"):
-        arms, data = (
-            arms_of(study, tuple(filter(None, part.split(","))), arguments.steps),
-            Data(study, Path(arguments.drawn), device),
-        )
-        search = searched(study, peer, arms, data)
-        print(study, peer, "searched", round(time.perf_counter() - began), "s", flush=True)
-        runs = [Run(arm, search[arm.name]["chosen"], seed) for arm in arms for seed in SEEDS]
-        for run, model, outcome in train(study, peer, runs, data):
+        arms = arms_of(study, tuple(filter(None, part.split(","))), arguments.steps)
+        seeds = (*SEARCHED[study], *SEEDS)
+        runs = [Run(arm, rate, seed) for arm in arms for rate in RATES[study] for seed in seeds]
+        trained = train(study, peer, runs, Data(study, Path(arguments.drawn), device))
+        search = chosen(study, trained, device)
+        for run, model, outcome in trained:
+            if run.seed not in SEEDS or run.rate != search[run.arm.name]["chosen"]:
+                continue
             entries: list[dict[str, Any]] = []
             if outcome["failure"] is None:
                 for probe in run.arm.probes:
@@ -259,7 +262,7 @@ def train_and_judge(arguments: argparse.Namespace) -> None:
         found["search"] |= search
         found["seconds"] = round(time.perf_counter() - began, 1)
         path.write_text(json.dumps({"settings": settings, **found}))
-        print(study, peer, "done", found["seconds"], "s", flush=True)
+        print(study, peer, part, "done", found["seconds"], "s", flush=True)
 
 
 def device_name(device: str) -> str:
