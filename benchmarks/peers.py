@@ -214,7 +214,7 @@ def finite(value: float) -> float:
 
 
 def chosen(study: str, trained: list[Trained], device: str) -> dict[str, dict[str, Any]]:
-    """Choose every arm's rate: that of the least loss on 512 new words of the trained length, by seeds for that alone."""
+    """Choose every arm's rate: the least loss on 512 new words of the trained length, of seeds for that alone."""
     measure = "excess" if study == "tracking" else "loss"
     tried: dict[str, dict[float, list[float]]] = {}
     for run, model, outcome in trained:
