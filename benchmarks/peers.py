@@ -73,17 +73,18 @@ def drawn(arm: Arm, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def draw_to(path: Path, arm: Arm, seed: int) -> None:
-    torch.save(drawn(arm, seed), path)
+    part = path.with_suffix(".part")
+    torch.save(drawn(arm, seed), part)
+    part.replace(path)
 
 
 def draw_all(arguments: argparse.Namespace) -> None:
     """Draw every arm's batches once, for the processes of all peers."""
-    folder = Path(arguments.drawn)
+    study, folder = arguments.study, Path(arguments.drawn)
     folder.mkdir(parents=True, exist_ok=True)
 
     jobs = [
         delayed(draw_to)(folder / f"{study}_{arm.name}_{seed}.pt", arm, seed)
-        for study in RATES
         for arm in arms_of(study, (), arguments.steps)
         for seed in (*SEARCHED[study], *SEEDS)
     ]
