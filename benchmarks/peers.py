@@ -276,6 +276,9 @@ def report(arguments: argparse.Namespace) -> None:
     checks = folder / "checks.json"
     for study in RATES:
         parts = [json.loads(path.read_text()) for path in sorted((folder / study).glob("*.json"))]
+        for part in parts:
+            for run in part["runs"]:
+                run["judged"] = shortened(run["judged"])
         if not parts:
             continue
         settings = {"study": study, "seeds": list(SEEDS), "rates": list(RATES[study]), "searched on": SEARCHED[study]}
@@ -285,6 +288,16 @@ def report(arguments: argparse.Namespace) -> None:
         }
         record = Record("peers", settings, measurements, environment())
         record.write(RESULTS / f"peers_{study}.json")
+
+
+def shortened(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of every length, random inputs and the worst of the other kinds."""
+    kept = [{**entry, "kind": "random"} for entry in entries if entry["input"] == "random"]
+    for length in dict.fromkeys(entry["length"] for entry in entries):
+        others = [entry for entry in entries if entry["length"] == length and entry["input"] != "random"]
+        if others:
+            kept.append({**min(others, key=lambda entry: entry["positions"]), "kind": "worst"})
+    return kept
 
 
 def main() -> None:
