@@ -11,8 +11,8 @@ not at hand; read here as follows, for a head with a linear readout:
 * the threshold is the least distance from a centroid to where the readout says another class, as a share of M.
 
 ``crossing`` is the first position where the ratio is above the threshold; beside it stand the position where less than
-nine tenths of the labels are right, the first mistake among all words, and the length that ``certify`` holds up to.  The
-heads are those of ``state_tracking`` on parity, C6 and S3, trained again, five seeds.  A few minutes on one core.
+nine tenths of the labels are right, the first mistake among all words, and the length that ``certify`` holds up to.
+The heads are those of ``state_tracking`` on parity, C6 and S3, trained again, five seeds.  A few minutes on one core.
 
 Predicted before the run (known: five heads of parity after 300 of 1500 steps): the crossing and the position where
 accuracy falls below nine tenths are within a factor of two of each other wherever both are there; every first mistake
