@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from make_code_models import PAGE as PAGE_OF_CODE_MODELS
+import peer_tables
 from make_theory import ROOT, filled, table, written
 
 from transductor.report.style import median_interval
@@ -534,6 +535,14 @@ PAGES: Final[dict[str, dict[str, Callable[[], str]]]] = {
     "certify": {"nearly right": nearly_right},
     "proofs": {"rocq": rocq},
     "language_models": PAGE_OF_CODE_MODELS,
+    "peers": {
+        "peer outcomes": peer_tables.outcomes,
+        "peers on tracking": peer_tables.tracking,
+        "peers on state tracking": peer_tables.state_tracking,
+        "layers": peer_tables.layers,
+        "kernels": peer_tables.kernels,
+        "rates": peer_tables.rates,
+    },
 }
 
 

@@ -170,3 +170,90 @@ def rates() -> str:
     return table(
         ("study", "model", "rate: tasks that chose it", "judged runs that failed", "seconds, all together"), rows
     )
+
+
+def outcomes() -> str:
+    """Say of each prediction what came out, part by part, in the order of the page."""
+    peers, groups = peers_of("tracking"), peers_of("state_tracking")
+    studies = {study.name: study for study in read_studies(ROOT / "results")}
+    processes = list(dict.fromkeys(run["task"] for peer in peers.values() for run in peer["runs"]))
+
+    def excess(name: str, process: str, length: int) -> float:
+        numbers = values(runs_on(peers[name], process), length, "excess")
+        return mean(numbers) if numbers else float("inf")
+
+    def right(name: str, task: str, length: int) -> float | None:
+        numbers = values(runs_on(groups[name], task), length, "positions") if name in groups else []
+        return mean(numbers) if numbers else None
+
+    best = {process: min(peers, key=lambda name: excess(name, process, FAR[1])) for process in processes}
+    near = sum(within([run]) for peer in peers.values() for run in peer["runs"] if run["task"].endswith("slow"))
+    lstm = {}
+    for process in processes:
+        arm = studies["tracking"].arm(f"lstm_on_{process}")
+        assert arm is not None
+        lstm[process] = Series(arm).tally(at(FAR[1], "excess")).mean()
+    ahead = sum(lstm[process] < excess(best[process], process, FAR[1]) for process in processes)
+    growths = {
+        name: [excess(name, process, FAR[1]) / excess(name, process, 40) for process in processes]
+        for name in ("deltanet", "deltaproduct")
+    }
+    slow = [excess("mamba2", each, length) for each in processes if each.endswith("slow") for length in (40, 160, *FAR)]
+    told = ", ".join(f"{process_label(process)}: {PEERS[name]}" for process, name in best.items())
+    lines = [
+        [
+            part(f"Seeds of peers within 1 % on the slow chains: {near}", near == 0, "none"),
+            part(f"the LSTM is ahead of all five on {ahead} of {len(processes)}", ahead >= 3, "at least three"),
+        ],
+        [
+            part(
+                f"Best of the five at 2 560: {told}",
+                set(best.values()) <= {"gated_deltanet", "rwkv7"},
+                "either, on all",
+            )
+        ],
+        [
+            part(
+                f"{PEERS[name]} loses {min(each):.1f} to {max(each):.1f} times as much at 2 560 as at 40",
+                min(each) >= 2,
+                "at least twice",
+            )
+            for name, each in growths.items()
+        ],
+        [part(f"Mamba-2 {excess_words(min(slow))}–{excess_words(max(slow))}", min(slow) > 0.5, "above 50 %")],
+        _judged(groups, right, "parity", 256, lambda name: (0.99, 1.0) if name in HOUSEHOLDS else (0.0, 0.75)),
+        [
+            *_judged(
+                groups, right, "s5_all_elements", 40, lambda name: (0.95, 1.0) if name == "deltaproduct" else (0, 0.6)
+            ),
+            *_judged(groups, right, "s5_all_elements", 512, lambda name: (0, 0.5)),
+            *_judged(groups, right, "s5_32_random_generators", 256, lambda name: (0, 0.2)),
+        ],
+        _judged(groups, right, "modular_arithmetic", 255, lambda name: (0, 0.9)),
+    ]
+    return "\n".join(f"{place}. {'; '.join(parts)}." for place, parts in enumerate(lines, 1))
+
+
+HOUSEHOLDS: Final = ("deltanet", "deltaproduct", "gated_deltanet")
+
+
+def part(what: str, holds: bool, predicted: str) -> str:
+    """Write what came out, what was predicted, and whether that is so."""
+    return f"{what} ({predicted}: **{'confirmed' if holds else 'refuted'}**)"
+
+
+def _judged(
+    groups: Mapping[str, Any],
+    right: Callable[[str, str, int], float | None],
+    task: str,
+    length: int,
+    bounds: Callable[[str], tuple[float, float]],
+) -> list[str]:
+    """Write the shares of right labels that were predicted to lie between two bounds; all of them must."""
+    found = {name: value for name in PEERS if name in groups and (value := right(name, task, length)) is not None}
+    words = f"{label(task)} at {number(length)}"
+    if not found:
+        return [f"{words}: not run"]
+    texts = ", ".join(f"{PEERS[name]} {percent(value)}" for name, value in found.items())
+    holds = all(bounds(name)[0] <= value <= bounds(name)[1] for name, value in found.items())
+    return [part(f"{words}: {texts}", holds, "as said above")]
