@@ -13,11 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from make_theory import RECORD, ROOT, filled, number, table, written
+from peer_tables import best_of_peers
 
 from transductor.report.study_cells import Words, cell, scientific
-from transductor.report.study_claims import CLAIMS, NOT_SPECIFIED, PUBLISHED
+from transductor.report.study_claims import CLAIMS, NOT_SPECIFIED
 from transductor.report.study_excess import FAR, best_of_others, by_process, excess_words, process_label
-from transductor.report.study_predictions import excess_outcomes, excess_rows, injection_outcomes, injection_rows
+from transductor.report.study_predictions import (
+    excess_outcomes,
+    excess_rows,
+    injection_outcomes,
+    injection_rows,
+    more_outcomes,
+)
 from transductor.report.study_records import Pick, Series, StudyRecords, Tally, at, read_studies, worst_kind
 from transductor.report.style import label, percent
 from transductor.results import read_record
@@ -296,7 +303,7 @@ def tracking(records: Records) -> str:
     rows = []
     for name, lengths in TRACKED.items():
         for place, length in enumerate(lengths):
-            best = PUBLISHED[name].parallel if place == 0 and name in PUBLISHED else ("" if place else NOTHING)
+            best = best_of_peers(name, length)
             row = _row(records, label(name) if place == 0 else "", "state_tracking", name, length)
             whole = records.cell("state_tracking", name, at(length, "exact"))
             rows.append([*row[:3], whole, *row[3:], best])
@@ -305,7 +312,8 @@ def tracking(records: Records) -> str:
     cells = [records.cell("state_tracking", "flip_flop", pick) for pick in (flip, flops, far)]
     exact = all(records.tally("state_tracking", "flip_flop", pick, "hardened").least == 1 for pick in (flip, far))
     supported("the hardened flip-flops are right", exact)
-    numbers = number(8192), *cells[:2], f"{cells[2]} at {number(100_000)}", "100%", PUBLISHED["flip_flop"].parallel
+    peer = f"{best_of_peers('flip_flop', 5120)}, at {number(5120)}"
+    numbers = number(8192), *cells[:2], f"{cells[2]} at {number(100_000)}", "100%", peer
     rows.append(["flip-flop, 0.98 ignored", *numbers])
     heads = (
         "task",
@@ -314,7 +322,7 @@ def tracking(records: Records) -> str:
         "whole inputs",
         "learned, worst kind",
         "hardened, either",
-        "published",
+        "best of five peers, random",
     )
     return table(heads, rows)
 
@@ -330,21 +338,32 @@ def beliefs(records: Records) -> str:
     """Beliefs beside Bayes: what became of the predictions, both tables, and what was not run."""
     study, wide = records.studies["tracking"], records.studies["tracking_wide"]
     told = "\n".join(f"{place}. {line}" for place, line in enumerate(excess_outcomes(study, wide), 1))
+    return "\n\n".join((told, table(*excess_rows(study)), table(*excess_rows(wide)), _not_run(study, wide)))
+
+
+def more_words(records: Records) -> str:
+    """Beliefs learned from more words a batch: what became of the predictions, the table, and what was not run."""
+    more = records.studies["tracking_more"]
+    told = "\n".join(f"{place}. {line}" for place, line in enumerate(more_outcomes(more), 1))
+    return "\n\n".join((told, table(*excess_rows(more)), _not_run(more)))
+
+
+def _not_run(*studies: StudyRecords) -> str:
     missing: dict[str, list[str]] = {}
-    for arm in (*study.missing, *wide.missing):
+    for arm in (arm for study in studies for arm in study.missing):
         tracker, _, process = arm.partition("_on_")
         missing.setdefault(process_label(process), []).append(label(tracker))
     left = "; ".join(
         f"{process}: {', '.join(trackers) if len(trackers) < len(TRACKERS) else 'all'}"
         for process, trackers in missing.items()
     )
-    return "\n\n".join((told, table(*excess_rows(study)), table(*excess_rows(wide)), f"Not run: {left or 'nothing'}."))
+    return f"Not run: {left or 'nothing'}."
 
 
 def filters(records: Records) -> str:
     """The filter beside the best of the others, for each automaton of which both were run."""
     rows = []
-    for study in ("tracking", "tracking_wide"):
+    for study in ("tracking", "tracking_wide", "tracking_more"):
         for process, arms in by_process(records.studies[study]).items():
             others = [name for name in arms if name != "filter"]
             if "filter" not in arms or not others:
@@ -355,7 +374,8 @@ def filters(records: Records) -> str:
                 for name in ("filter", best)
                 for length in FAR
             ]
-            rows.append([process_label(process), *cells[:2], f"{label(best)}, of {len(others)}", *cells[2:]])
+            more = ", more words a batch" if study == "tracking_more" else ""
+            rows.append([process_label(process) + more, *cells[:2], f"{label(best)}, of {len(others)}", *cells[2:]])
     far = [number(length) for length in FAR]
     return table(("automaton", *(f"filter, {one}" for one in far), "best of the others", *far), rows)
 
@@ -389,7 +409,9 @@ def front(records: Records) -> str:
                     theirs,
                     records.cell(study, arm, pick),
                     "100%",
-                    best_peer(records, study, pick),
+                    best_of_peers(arm, length, inputs, named=False)
+                    if study == "state_tracking"
+                    else best_peer(records, study, pick),
                 ]
             )
     heads = (
@@ -454,6 +476,7 @@ def pages() -> dict[Path, str]:
     page = filled(page, "state tracking", tracking(records), maker)
     page = filled(page, "deep injection", injected(records), maker)
     page = filled(page, "beliefs", beliefs(records), maker)
+    page = filled(page, "more words", more_words(records), maker)
     return {
         README: readme,
         PAPER: paper,

@@ -121,16 +121,17 @@ def state_tracking() -> str:
     return table(("task", "length", "ours, learned", "ours, hardened", *PEERS.values()), rows)
 
 
-def best_peer(task: str, length: int) -> str:
-    """Write the peer that is right most often on random inputs of this length, and its mean and range."""
+def best_of_peers(task: str, length: int, kind: str = "random", *, named: bool = True) -> str:
+    """Write the peer that is right most often on inputs of this length: its mean and range, and its name."""
     means = {}
     for name, peer in peers_of("state_tracking").items():
-        if numbers := values(runs_on(peer, task), length, "positions"):
+        if numbers := values(runs_on(peer, task), length, "positions", kind):
             means[name] = numbers
     if not means:
-        return "not run"
+        return NOTHING
     best = max(means, key=lambda name: mean(means[name]))
-    return f"{shown(means[best], percent, len(means[best]))} ({PEERS[best]})"
+    text = shown(means[best], percent, len(means[best]))
+    return f"{text} {PEERS[best]}" if named else text
 
 
 def layers() -> str:

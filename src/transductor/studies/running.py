@@ -184,7 +184,7 @@ def _trained(arm: Arm, runs: Sequence[_Run], on_step: OnStep | None) -> dict[int
 
 def device_name(device: str) -> str:
     """Return the name of the GPU, or ``cpu``."""
-    return torch.cuda.getdevice_name() if device.startswith("cuda") else "cpu"
+    return torch.cuda.get_device_name() if device.startswith("cuda") else "cpu"
 
 
 def build_model(arm: Arm) -> SequenceModel[Any]:
