@@ -80,7 +80,8 @@ def compared(peer: str, length: int, device: str, dtype: torch.dtype = torch.flo
         layer.mode = "chunk"
     with torch.autocast(device, dtype, enabled=dtype != torch.float32):
         with torch.no_grad():
-            found["values"] = _refused(lambda: _error(layer(stream)[0], wanted))
+            found["values"] = _refused(lambda: _error(layer.eval()(stream)[0], wanted))
+        layer.train()
         given = _refused(lambda: torch.autograd.grad((layer(stream)[0] * weights).sum(), list(inputs.values())))
     if isinstance(given, str):
         return found | {"gradients": given}
@@ -106,7 +107,8 @@ def main() -> None:
     flags: list[tuple[str, bool]] = [(peer, flag) for peer in PEERS[:3] for flag in (False, True)] + [("rwkv7", False)]
     cases = [(peer, length) for length in (40, 160) for peer in PEERS]
     half = [(peer, 160, device, torch.bfloat16) for peer in ("deltanet", "deltaproduct")]
-    found: dict[str, list[dict[str, Any]]] = {"eigenvalues": [], "kernels": []}
+    machine = torch.cuda.get_device_name() if device == "cuda" else device
+    found: dict[str, Any] = {"machine": f"{machine}, torch {torch.__version__}", "eigenvalues": [], "kernels": []}
     for place, results in (
         ("kernels", (compared(*case, device) for case in cases)),
         ("eigenvalues", (eigenvalues(*each, device) for each in flags)),

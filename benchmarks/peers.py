@@ -215,18 +215,17 @@ def finite(value: float) -> float:
 
 
 def chosen(study: str, trained: list[Trained], device: str) -> dict[str, dict[str, Any]]:
-    """Choose every arm's rate: the least loss on 512 new words of the trained length, of seeds for that alone."""
+    """Choose every arm's rate: the least loss on 512 new words of the trained length."""
     measure = "excess" if study == "tracking" else "loss"
     tried: dict[str, dict[float, list[float]]] = {}
     for run, model, outcome in trained:
-        if run.seed in SEARCHED[study]:
-            probe, value = Probe(run.arm.training.length, 512), 1e308
-            if outcome["failure"] is None:
-                value = judged(model, run.arm.task, probe, run.seed, device)[0][measure]
-            tried.setdefault(run.arm.name, {}).setdefault(run.rate, []).append(value)
+        probe, value = Probe(run.arm.training.length, 512), 1e308
+        if outcome["failure"] is None:
+            value = judged(model, run.arm.task, probe, run.seed, device)[0][measure]
+        tried.setdefault(run.arm.name, {}).setdefault(run.rate, []).append(value)
     return {
         name: {
-            "seeds": list(SEARCHED[study]),
+            "seeds": list(dict.fromkeys(run.seed for run, _, _ in trained)),
             "measure": measure,
             "tried": [{"rate": rate, measure: values} for rate, values in rates.items()],
             "chosen": min(rates, key=lambda rate: sum(rates[rate])),
@@ -236,7 +235,7 @@ def chosen(study: str, trained: list[Trained], device: str) -> dict[str, dict[st
 
 
 def train_and_judge(arguments: argparse.Namespace) -> None:
-    """Train all rates and seeds, choose and judge, one part after the other; what is done is written."""
+    """Choose, train and judge, one part after the other; what is done is written."""
     study, peer, device = arguments.study, arguments.peer, arguments.device
     warnings.simplefilter("ignore")
     path = Path(arguments.folder) / study / f"{peer}.json"
@@ -247,13 +246,11 @@ def train_and_judge(arguments: argparse.Namespace) -> None:
     began = time.perf_counter()
     for part in arguments.only.split(";"):
         arms = arms_of(study, tuple(filter(None, part.split(","))), arguments.steps)
-        seeds = (*SEARCHED[study], *SEEDS)
+        data, seeds = Data(study, Path(arguments.drawn), device), SEARCHED[study][: arguments.search_seeds]
         runs = [Run(arm, rate, seed) for arm in arms for rate in RATES[study] for seed in seeds]
-        trained = train(study, peer, runs, Data(study, Path(arguments.drawn), device))
-        search = chosen(study, trained, device)
-        for run, model, outcome in trained:
-            if run.seed not in SEEDS or run.rate != search[run.arm.name]["chosen"]:
-                continue
+        search = chosen(study, train(study, peer, runs, data), device)
+        runs = [Run(arm, search[arm.name]["chosen"], seed) for arm in arms for seed in SEEDS]
+        for run, model, outcome in train(study, peer, runs, data):
             entries: list[dict[str, Any]] = []
             if outcome["failure"] is None:
                 for probe in run.arm.probes:
@@ -308,6 +305,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--folder", default=str(FOLDER))
     parser.add_argument("--drawn", default="runs/peers_drawn", help="where draw keeps batches")
+    parser.add_argument("--search-seeds", type=int, help="use fewer seeds to choose a rate by")
     parser.add_argument("--steps", type=int)
     parser.add_argument(
         "--only", default="", help="arms; parts, which are written one by one, stand between semicolons"

@@ -29,8 +29,8 @@ from transductor.studies.running import device_name, model_path, searched, seede
 from transductor.training import train_together
 from transductor.training.steps import draw_batch
 
-# Its matrices need a solver that a graph cannot hold.
-STACKED = "orthogonal"
+# Their matrices need a solver, and their gradients a count of the tokens, that a graph cannot hold.
+STACKED = ("orthogonal", "dense")
 Batches = dict[int, tuple[Tensor, Tensor]]
 
 
@@ -50,7 +50,7 @@ def trained(
     models = [seeded_model(arm, seed, device) for arm, seed in runs]
     settings = runs[0][0].training
     began = time.perf_counter()
-    if STACKED in runs[0][0].name:
+    if runs[0][0].name.startswith(STACKED):
         for rate in dict.fromkeys(arm.training.learning_rate for arm, _ in runs):
             some = [place for place, (arm, _) in enumerate(runs) if arm.training.learning_rate == rate]
             at_rate = replace(settings, learning_rate=rate)

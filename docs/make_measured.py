@@ -538,7 +538,6 @@ PAGES: Final[dict[str, dict[str, Callable[[], str]]]] = {
     "peers": {
         "peer outcomes": peer_tables.outcomes,
         "peers on tracking": peer_tables.tracking,
-        "peers on state tracking": peer_tables.state_tracking,
         "layers": peer_tables.layers,
         "kernels": peer_tables.kernels,
         "rates": peer_tables.rates,

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from make_theory import RECORD, ROOT, filled, number, table, written
-from peer_tables import best_of_peers
 
 from transductor.report.study_cells import Words, cell, scientific
-from transductor.report.study_claims import CLAIMS, NOT_SPECIFIED
+from transductor.report.study_claims import CLAIMS, NOT_SPECIFIED, PUBLISHED
 from transductor.report.study_excess import FAR, best_of_others, by_process, excess_words, process_label
 from transductor.report.study_predictions import (
     excess_outcomes,
@@ -303,7 +302,7 @@ def tracking(records: Records) -> str:
     rows = []
     for name, lengths in TRACKED.items():
         for place, length in enumerate(lengths):
-            best = best_of_peers(name, length)
+            best = PUBLISHED[name].parallel if place == 0 and name in PUBLISHED else ("" if place else NOTHING)
             row = _row(records, label(name) if place == 0 else "", "state_tracking", name, length)
             whole = records.cell("state_tracking", name, at(length, "exact"))
             rows.append([*row[:3], whole, *row[3:], best])
@@ -312,8 +311,7 @@ def tracking(records: Records) -> str:
     cells = [records.cell("state_tracking", "flip_flop", pick) for pick in (flip, flops, far)]
     exact = all(records.tally("state_tracking", "flip_flop", pick, "hardened").least == 1 for pick in (flip, far))
     supported("the hardened flip-flops are right", exact)
-    peer = f"{best_of_peers('flip_flop', 5120)}, at {number(5120)}"
-    numbers = number(8192), *cells[:2], f"{cells[2]} at {number(100_000)}", "100%", peer
+    numbers = number(8192), *cells[:2], f"{cells[2]} at {number(100_000)}", "100%", PUBLISHED["flip_flop"].parallel
     rows.append(["flip-flop, 0.98 ignored", *numbers])
     heads = (
         "task",
@@ -322,7 +320,7 @@ def tracking(records: Records) -> str:
         "whole inputs",
         "learned, worst kind",
         "hardened, either",
-        "best of five peers, random",
+        "others, quoted, not run here",
     )
     return table(heads, rows)
 
@@ -409,9 +407,7 @@ def front(records: Records) -> str:
                     theirs,
                     records.cell(study, arm, pick),
                     "100%",
-                    best_of_peers(arm, length, inputs, named=False)
-                    if study == "state_tracking"
-                    else best_peer(records, study, pick),
+                    best_peer(records, study, pick),
                 ]
             )
     heads = (

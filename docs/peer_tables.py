@@ -10,7 +10,7 @@ from make_theory import ROOT, number, table
 from transductor.report.study_cells import NOTHING
 from transductor.report.study_excess import FAR, GOAL, GOAL_HEADING, excess_words, process_label
 from transductor.report.study_records import Series, StudyRecords, at, read_studies
-from transductor.report.style import label, percent
+from transductor.report.style import label
 from transductor.results import read_record
 
 RECORDS: Final = ROOT / "benchmarks" / "results"
@@ -20,16 +20,6 @@ PEERS: Final = {
     "gated_deltanet": "Gated DeltaNet",
     "mamba2": "Mamba-2",
     "rwkv7": "RWKV-7",
-}
-# Of state_tracking: the lengths that are shown.
-LENGTHS: Final = {
-    "parity": (40, 256, 5120),
-    "even_pairs": (40, 256, 5120),
-    "cycle_navigation": (40, 256, 5120),
-    "modular_arithmetic": (39, 255, 5120),
-    **dict.fromkeys(("a5_all_elements", "s5_32_random_generators", "s5_all_elements"), (40, 256, 512)),
-    **dict.fromkeys(("c6", "s3"), (60, 1000, 5120)),
-    "flip_flop": (40, 512, 5120),
 }
 Runs = list[dict[str, Any]]
 
@@ -104,36 +94,6 @@ def tracking() -> str:
     return table(("automaton", "model", "parameters", *map(number, lengths), GOAL_HEADING), rows)
 
 
-def state_tracking() -> str:
-    """Write the tasks and lengths: ours, learned and hardened, and each peer, on random inputs."""
-    studies: dict[str, StudyRecords] = {study.name: study for study in read_studies(ROOT / "results")}
-    peers, rows = peers_of("state_tracking"), []
-    for task, lengths in LENGTHS.items():
-        ours = studies["state_tracking"].arm(task)
-        assert ours is not None
-        for place, length in enumerate(lengths):
-            tallies = [Series(ours, form).tally(at(length)) for form in ("learned", "hardened")]
-            cells = [shown(list(tally.values.values()), percent, 5) if tally.values else NOTHING for tally in tallies]
-            for name in PEERS:
-                runs = runs_on(peers[name], task) if name in peers else []
-                cells.append(shown(values(runs, length, "positions"), percent, len(runs)))
-            rows.append([label(task) if place == 0 else "", number(length), *cells])
-    return table(("task", "length", "ours, learned", "ours, hardened", *PEERS.values()), rows)
-
-
-def best_of_peers(task: str, length: int, kind: str = "random", *, named: bool = True) -> str:
-    """Write the peer that is right most often on inputs of this length: its mean and range, and its name."""
-    means = {}
-    for name, peer in peers_of("state_tracking").items():
-        if numbers := values(runs_on(peer, task), length, "positions", kind):
-            means[name] = numbers
-    if not means:
-        return NOTHING
-    best = max(means, key=lambda name: mean(means[name]))
-    text = shown(means[best], percent, len(means[best]))
-    return f"{text} {PEERS[best]}" if named else text
-
-
 def layers() -> str:
     """Write what the layers were found to do: eigenvalues with the flag off and on."""
     rows = []
@@ -157,104 +117,74 @@ def kernels() -> str:
 
 
 def rates() -> str:
-    """Write which rate was chosen how often."""
+    """Write how every rate was chosen."""
     rows = []
-    for study in ("tracking", "state_tracking"):
-        for name, peer in peers_of(study).items():
-            tried = {one["rate"] for search in peer["search"].values() for one in search["tried"]}
-            counts = {
-                rate: sum(search["chosen"] == rate for search in peer["search"].values()) for rate in sorted(tried)
-            }
-            written = ", ".join(f"{rate:g}: {count}" for rate, count in counts.items())
-            failed = sum(run["failure"] is not None for run in peer["runs"])
-            rows.append([study, PEERS[name], written, str(failed), f"{peer['seconds']:.0f}"])
-    return table(
-        ("study", "model", "rate: tasks that chose it", "judged runs that failed", "seconds, all together"), rows
+    for name, peer in peers_of("tracking").items():
+        for task, search in peer["search"].items():
+            tried = ", ".join(f"{one['rate']:g}: {excess_words(mean(one['excess']))}" for one in search["tried"])
+            failed = sum(run["failure"] is not None for run in runs_on(peer, task))
+            seconds = f"{peer['seconds']:.0f}"
+            rows.append([PEERS[name], process_label(task), tried, f"{search['chosen']:g}", str(failed), seconds])
+    heads = (
+        "model",
+        "automaton",
+        "rate: excess at the trained length",
+        "chosen",
+        "failed runs",
+        "seconds, all together",
     )
+    return table(heads, rows)
 
 
 def outcomes() -> str:
-    """Say of each prediction what came out, part by part, in the order of the page."""
-    peers, groups = peers_of("tracking"), peers_of("state_tracking")
+    """Say of each prediction what came out, as far as it was run, in the order of the page."""
+    peers = peers_of("tracking")
     studies = {study.name: study for study in read_studies(ROOT / "results")}
-    processes = list(dict.fromkeys(run["task"] for peer in peers.values() for run in peer["runs"]))
-
-    def excess(name: str, process: str, length: int) -> float:
-        numbers = values(runs_on(peers[name], process), length, "excess")
-        return mean(numbers) if numbers else float("inf")
-
-    def right(name: str, task: str, length: int) -> float | None:
-        numbers = values(runs_on(groups[name], task), length, "positions") if name in groups else []
-        return mean(numbers) if numbers else None
-
-    best = {process: min(peers, key=lambda name: excess(name, process, FAR[1])) for process in processes}
-    near = sum(within([run]) for peer in peers.values() for run in peer["runs"] if run["task"].endswith("slow"))
-    lstm = {}
-    for process in processes:
-        arm = studies["tracking"].arm(f"lstm_on_{process}")
-        assert arm is not None
-        lstm[process] = Series(arm).tally(at(FAR[1], "excess")).mean()
-    ahead = sum(lstm[process] < excess(best[process], process, FAR[1]) for process in processes)
-    growths = {
-        name: [excess(name, process, FAR[1]) / excess(name, process, 40) for process in processes]
-        for name in ("deltanet", "deltaproduct")
+    (process,) = dict.fromkeys(run["task"] for peer in peers.values() for run in peer["runs"])
+    where, far = process_label(process), FAR[1]
+    means = {
+        name: {n: mean(values(runs_on(peer, process), n, "excess")) for n in (40, 160, *FAR)}
+        for name, peer in peers.items()
     }
-    slow = [excess("mamba2", each, length) for each in processes if each.endswith("slow") for length in (40, 160, *FAR)]
-    told = ", ".join(f"{process_label(process)}: {PEERS[name]}" for process, name in best.items())
+    best = min(means, key=lambda name: means[name][far])
+    near = sum(within([run]) for peer in peers.values() for run in peer["runs"])
+    lstm = studies["tracking"].arm(f"lstm_on_{process}")
+    assert lstm is not None
+    ahead = Series(lstm).tally(at(far, "excess")).mean() < means[best][far]
+    rest = "the other automata were not run"
+    growths = [(name, means[name][far] / means[name][40]) for name in ("deltanet", "deltaproduct") if name in means]
     lines = [
         [
-            part(f"Seeds of peers within 1 % on the slow chains: {near}", near == 0, "none"),
-            part(f"the LSTM is ahead of all five on {ahead} of {len(processes)}", ahead >= 3, "at least three"),
+            part(f"{where}: seeds of peers within 1 %: {near}", near == 0, "none"),
+            part(f"the LSTM is {'ahead of' if ahead else 'behind'} the best of them", ahead, "ahead"),
+            rest,
         ],
         [
             part(
-                f"Best of the five at 2 560: {told}",
-                set(best.values()) <= {"gated_deltanet", "rwkv7"},
-                "either, on all",
-            )
-        ],
-        [
-            part(
-                f"{PEERS[name]} loses {min(each):.1f} to {max(each):.1f} times as much at 2 560 as at 40",
-                min(each) >= 2,
-                "at least twice",
-            )
-            for name, each in growths.items()
-        ],
-        [part(f"Mamba-2 {excess_words(min(slow))}–{excess_words(max(slow))}", min(slow) > 0.5, "above 50 %")],
-        _judged(groups, right, "parity", 256, lambda name: (0.99, 1.0) if name in HOUSEHOLDS else (0.0, 0.75)),
-        [
-            *_judged(
-                groups, right, "s5_all_elements", 40, lambda name: (0.95, 1.0) if name == "deltaproduct" else (0, 0.6)
+                f"{where}: {PEERS[best]} is the best", best in ("gated_deltanet", "rwkv7"), "Gated DeltaNet or RWKV-7"
             ),
-            *_judged(groups, right, "s5_all_elements", 512, lambda name: (0, 0.5)),
-            *_judged(groups, right, "s5_32_random_generators", 256, lambda name: (0, 0.2)),
+            rest,
         ],
-        _judged(groups, right, "modular_arithmetic", 255, lambda name: (0, 0.9)),
+        [
+            part(
+                f"{where}: {PEERS[name]} loses {growth:.1f} times as much at 2 560 as at 40", growth >= 2, "at least 2"
+            )
+            for name, growth in growths
+        ]
+        + ["DeltaProduct was not run"] * ("deltaproduct" not in means),
+        _mamba2(means, where),
+        *[["not run"]] * 3,
     ]
     return "\n".join(f"{place}. {'; '.join(parts)}." for place, parts in enumerate(lines, 1))
 
 
-HOUSEHOLDS: Final = ("deltanet", "deltaproduct", "gated_deltanet")
+def _mamba2(means: Mapping[str, Mapping[int, float]], where: str) -> list[str]:
+    if "mamba2" not in means:
+        return ["not run"]
+    least, most = min(means["mamba2"].values()), max(means["mamba2"].values())
+    return [part(f"{where}: Mamba-2 {excess_words(least)}–{excess_words(most)}", least > 0.5, "above 50 %")]
 
 
 def part(what: str, holds: bool, predicted: str) -> str:
     """Write what came out, what was predicted, and whether that is so."""
     return f"{what} ({predicted}: **{'confirmed' if holds else 'refuted'}**)"
-
-
-def _judged(
-    groups: Mapping[str, Any],
-    right: Callable[[str, str, int], float | None],
-    task: str,
-    length: int,
-    bounds: Callable[[str], tuple[float, float]],
-) -> list[str]:
-    """Write the shares of right labels that were predicted to lie between two bounds; all of them must."""
-    found = {name: value for name in PEERS if name in groups and (value := right(name, task, length)) is not None}
-    words = f"{label(task)} at {number(length)}"
-    if not found:
-        return [f"{words}: not run"]
-    texts = ", ".join(f"{PEERS[name]} {percent(value)}" for name, value in found.items())
-    holds = all(bounds(name)[0] <= value <= bounds(name)[1] for name, value in found.items())
-    return [part(f"{words}: {texts}", holds, "as said above")]
