@@ -16,13 +16,21 @@ from make_theory import RECORD, ROOT, filled, number, table, written
 
 from transductor.report.study_cells import Words, cell, scientific
 from transductor.report.study_claims import CLAIMS, NOT_SPECIFIED, PUBLISHED
-from transductor.report.study_excess import FAR, best_of_others, by_process, excess_words, process_label
+from transductor.report.study_excess import (
+    FAR,
+    GOAL,
+    GOAL_HEADING,
+    best_of_others,
+    by_process,
+    excess_words,
+    process_label,
+    reached,
+)
 from transductor.report.study_predictions import (
     excess_outcomes,
     excess_rows,
     injection_outcomes,
     injection_rows,
-    more_outcomes,
 )
 from transductor.report.study_records import Pick, Series, StudyRecords, Tally, at, read_studies, worst_kind
 from transductor.report.style import label, percent
@@ -340,10 +348,21 @@ def beliefs(records: Records) -> str:
 
 
 def more_words(records: Records) -> str:
-    """Beliefs learned from more words a batch: what became of the predictions, the table, and what was not run."""
-    more = records.studies["tracking_more"]
-    told = "\n".join(f"{place}. {line}" for place, line in enumerate(more_outcomes(more), 1))
-    return "\n\n".join((told, table(*excess_rows(more)), _not_run(more)))
+    """The filter with vague readings and more words a batch, beside what ``tracking_wide`` has."""
+    record = read_record(BENCHMARKS / "filter_words.json")
+    runs, words = record.measurements["runs"], record.settings["training"]["batch_size"]
+    arm, lengths = record.settings["arm"], [entry["length"] for entry in runs[0]["judged"]]
+
+    def of_all(length: int) -> Tally:
+        return Tally({run["seed"]: e["excess"] for run in runs for e in run["judged"] if e["length"] == length}, {})
+
+    near = sum(all(of_all(length).values[seed] <= GOAL for length in FAR) for seed in range(SEEDS))
+    few = [records.cell("tracking_wide", arm, at(length, "excess"), words=excess_words) for length in lengths]
+    more = [cell(of_all(length), excess_words).removesuffix(f" ×{SEEDS}") for length in lengths]
+    wide = records.studies["tracking_wide"].arm(arm)
+    assert wide is not None
+    rows = [["64", *few, reached(wide)], [str(words), *more, f"{near} of {SEEDS}"]]
+    return table(("words a batch", *map(number, lengths), GOAL_HEADING), rows)
 
 
 def _not_run(*studies: StudyRecords) -> str:
@@ -361,7 +380,7 @@ def _not_run(*studies: StudyRecords) -> str:
 def filters(records: Records) -> str:
     """The filter beside the best of the others, for each automaton of which both were run."""
     rows = []
-    for study in ("tracking", "tracking_wide", "tracking_more"):
+    for study in ("tracking", "tracking_wide"):
         for process, arms in by_process(records.studies[study]).items():
             others = [name for name in arms if name != "filter"]
             if "filter" not in arms or not others:
@@ -372,8 +391,7 @@ def filters(records: Records) -> str:
                 for name in ("filter", best)
                 for length in FAR
             ]
-            more = ", more words a batch" if study == "tracking_more" else ""
-            rows.append([process_label(process) + more, *cells[:2], f"{label(best)}, of {len(others)}", *cells[2:]])
+            rows.append([process_label(process), *cells[:2], f"{label(best)}, of {len(others)}", *cells[2:]])
     far = [number(length) for length in FAR]
     return table(("automaton", *(f"filter, {one}" for one in far), "best of the others", *far), rows)
 

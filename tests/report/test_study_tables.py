@@ -233,7 +233,9 @@ def test_base_two_value_in_both_orders(folder, reports):
 
 
 def test_state_tracking_beside_the_published(folder, reports):
-    rows = tables(reports["state_tracking"])["Beside the best published, quoted and not run here (in percent, or as they say)"]
+    rows = tables(reports["state_tracking"])[
+        "Beside the best published, quoted and not run here (in percent, or as they say)"
+    ]
     arms = list(ARMS["state_tracking"])
     arms.insert(4, None)  # the average
     four = arms[:4]

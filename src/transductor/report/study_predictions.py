@@ -209,33 +209,6 @@ def _wide(arms: Mapping[str, Mapping[str, ArmRuns]]) -> list[str]:
     return parts
 
 
-def more_outcomes(study: StudyRecords) -> list[str]:
-    """Say of each prediction about ``tracking_more`` what came out, in the order of the page."""
-    arms = by_process(study)
-
-    def outcome(tracker: str, process: str, least: float, largest: float, predicted: str) -> str:
-        arm = arms.get(process, {}).get(tracker)
-        if arm is None:
-            return f"{label(tracker)}, {process_label(process)}: not run"
-        value = _excess(arm, FAR[1]).mean()
-        said = f"{label(tracker)}, {process_label(process)}: {excess_words(value)}, {reached(arm)} within 1 %"
-        return _part(said, least <= value <= largest, predicted)
-
-    lines = [
-        [
-            outcome("filter", "8_slow_vague", 0.0025, 0.0045, "0.25–0.45 %"),
-            outcome("filter", "16_slow", 0.004, 0.008, "0.4–0.8 %"),
-            outcome("filter", "16_fast", 0.0, 0.003, "at most 0.3 %"),
-        ],
-        [
-            outcome("filter", "32_slow", 0.01, 0.025, "1–2.5 %"),
-            outcome("filter", "32_fast", 0.0, GOAL, "within 1 %"),
-        ],
-        [outcome("lstm", "16_slow", 0.08, 0.2, "8–20 %")],
-    ]
-    return [f"{'; '.join(parts)}." for parts in lines]
-
-
 def _excess(arm: ArmRuns, length: int) -> Tally:
     return Series(arm).tally(at(length, "excess"))
 
