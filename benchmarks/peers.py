@@ -278,7 +278,7 @@ def report(arguments: argparse.Namespace) -> None:
                 run["judged"] = shortened(run["judged"])
         if not parts:
             continue
-        settings = {"study": study, "seeds": list(SEEDS), "rates": list(RATES[study]), "searched on": SEARCHED[study]}
+        settings = {"study": study, "seeds": list(SEEDS), "rates": list(RATES[study])}
         measurements = {
             "layers": json.loads(checks.read_text()) if checks.exists() else None,
             "peers": {part["settings"]["peer"]: part for part in parts},

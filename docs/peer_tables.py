@@ -152,26 +152,30 @@ def outcomes() -> str:
     assert lstm is not None
     ahead = Series(lstm).tally(at(far, "excess")).mean() < means[best][far]
     rest = "the other automata were not run"
-    growths = [(name, means[name][far] / means[name][40]) for name in ("deltanet", "deltaproduct") if name in means]
+    if len(means) == len(PEERS):
+        foremost = part(
+            f"{where}: {PEERS[best]} is the best", best in ("gated_deltanet", "rwkv7"), "Gated DeltaNet or RWKV-7"
+        )
+    else:
+        foremost = f"{where}: {PEERS[best]} is the best of the {len(means)} that were run, which decides nothing"
+    growths = {name: means[name][far] / means[name][40] for name in ("deltanet", "deltaproduct") if name in means}
     lines = [
         [
-            part(f"{where}: seeds of peers within 1 %: {near}", near == 0, "none"),
+            part(f"{where}: seeds of the {len(means)} peers that were run within 1 %: {near}", near == 0, "none"),
             part(f"the LSTM is {'ahead of' if ahead else 'behind'} the best of them", ahead, "ahead"),
             rest,
         ],
+        [foremost, rest],
         [
             part(
-                f"{where}: {PEERS[best]} is the best", best in ("gated_deltanet", "rwkv7"), "Gated DeltaNet or RWKV-7"
-            ),
-            rest,
-        ],
-        [
-            part(
-                f"{where}: {PEERS[name]} loses {growth:.1f} times as much at 2 560 as at 40", growth >= 2, "at least 2"
+                f"{where}: {PEERS[name]} loses {growths[name]:.1f} times as much at 2 560 as at 40",
+                growths[name] >= 2,
+                "at least 2",
             )
-            for name, growth in growths
-        ]
-        + ["DeltaProduct was not run"] * ("deltaproduct" not in means),
+            if name in growths
+            else f"{PEERS[name]} was not run"
+            for name in ("deltanet", "deltaproduct")
+        ],
         _mamba2(means, where),
         *[["not run"]] * 3,
     ]
