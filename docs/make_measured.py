@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from make_code_models import PAGE as PAGE_OF_CODE_MODELS
 import peer_tables
+from make_code_models import PAGE as PAGE_OF_CODE_MODELS
 from make_theory import ROOT, filled, table, written
 
 from transductor.report.style import median_interval
