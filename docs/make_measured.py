@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import peer_tables
 from make_code_models import PAGE as PAGE_OF_CODE_MODELS
 from make_theory import ROOT, filled, table, written
 
@@ -527,6 +528,52 @@ def illegal_probability() -> str:
     return table(heads, rows)
 
 
+def distinguishability() -> str:
+    """What became of the predictions, and the ratio beside mistakes and certified lengths."""
+    runs = [
+        {"task": task, **run}
+        for task, each in record("distinguishability").measurements["runs"].items()
+        for run in each
+    ]
+    both = [run["below nine tenths"] / run["crossing"] for run in runs if run["crossing"] and run["below nine tenths"]]
+    first = [run for run in runs if run["first mistake"]]
+    before = sum(run["crossing"] is None or run["first mistake"] < run["crossing"] for run in first)
+    spans = [run["first mistake"] / run["certified length"] for run in first]
+    told = (
+        f"1. Accuracy falls below nine tenths at {digits(min(both), 3)} to {digits(max(both), 3)} times the crossing, "
+        f"on {len(both)} heads (within a factor of two: **{_word(max(both) <= 2 and min(both) >= 0.5)}**).\n"
+        f"2. First mistakes before the crossing: {before} of {len(first)} (all: **{_word(before == len(first))}**).\n"
+        f"3. The first mistake is at {digits(min(spans))} to {digits(max(spans))} times the certified length "
+        f"(at least four: **{_word(min(spans) >= 4)}**); {len(runs) - len(first)} heads made none."
+    )
+
+    def line(run: Numbers) -> list[str]:
+        trained = "60" if "60" in run["ratio"] else "40"
+        places = (run[key] for key in ("crossing", "below nine tenths", "first mistake", "certified length"))
+        ratios = (digits(run["ratio"][key]) for key in (trained, "20000"))
+        named = {"parity": "parity", "c6": "C6", "s3": "S3"}[run["task"]]
+        return [
+            f"{named}, seed {run['seed']}",
+            digits(run["threshold"]),
+            *ratios,
+            *(grouped(p) if p else "–" for p in places),
+        ]
+
+    heads = (
+        "head",
+        "threshold",
+        "ratio at the trained length",
+        "ratio at 20 000",
+        "crosses at",
+        "below nine tenths at",
+    )
+    return f"{told}\n\n{table((*heads, 'first mistake at', 'certified up to'), [line(run) for run in runs])}"
+
+
+def _word(holds: bool) -> str:
+    return "confirmed" if holds else "refuted"
+
+
 PAGES: Final[dict[str, dict[str, Callable[[], str]]]] = {
     "attention": {"certified attention": certified_attention},
     "automata": {"large machines": large_machines, "spectral learning": spectral_learning},
@@ -555,6 +602,14 @@ PAGES: Final[dict[str, dict[str, Callable[[], str]]]] = {
     "certify": {"nearly right": nearly_right},
     "proofs": {"rocq": rocq},
     "language_models": PAGE_OF_CODE_MODELS,
+    "results": {"distinguishability": distinguishability},
+    "peers": {
+        "peer outcomes": peer_tables.outcomes,
+        "peers on tracking": peer_tables.tracking,
+        "layers": peer_tables.layers,
+        "kernels": peer_tables.kernels,
+        "rates": peer_tables.rates,
+    },
 }
 
 

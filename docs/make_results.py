@@ -16,8 +16,22 @@ from make_theory import RECORD, ROOT, filled, number, table, written
 
 from transductor.report.study_cells import Words, cell, scientific
 from transductor.report.study_claims import CLAIMS, NOT_SPECIFIED, PUBLISHED
-from transductor.report.study_excess import FAR, best_of_others, by_process, excess_words, process_label
-from transductor.report.study_predictions import excess_outcomes, excess_rows, injection_outcomes, injection_rows
+from transductor.report.study_excess import (
+    FAR,
+    GOAL,
+    GOAL_HEADING,
+    best_of_others,
+    by_process,
+    excess_words,
+    process_label,
+    reached,
+)
+from transductor.report.study_predictions import (
+    excess_outcomes,
+    excess_rows,
+    injection_outcomes,
+    injection_rows,
+)
 from transductor.report.study_records import Pick, Series, StudyRecords, Tally, at, read_studies, worst_kind
 from transductor.report.style import label, percent
 from transductor.results import read_record
@@ -314,7 +328,7 @@ def tracking(records: Records) -> str:
         "whole inputs",
         "learned, worst kind",
         "hardened, either",
-        "published",
+        "others, quoted, not run here",
     )
     return table(heads, rows)
 
@@ -330,15 +344,37 @@ def beliefs(records: Records) -> str:
     """Beliefs beside Bayes: what became of the predictions, both tables, and what was not run."""
     study, wide = records.studies["tracking"], records.studies["tracking_wide"]
     told = "\n".join(f"{place}. {line}" for place, line in enumerate(excess_outcomes(study, wide), 1))
+    return "\n\n".join((told, table(*excess_rows(study)), table(*excess_rows(wide)), _not_run(study, wide)))
+
+
+def more_words(records: Records) -> str:
+    """The filter with vague readings and more words a batch, beside what ``tracking_wide`` has."""
+    record = read_record(BENCHMARKS / "filter_words.json")
+    runs, words = record.measurements["runs"], record.settings["training"]["batch_size"]
+    arm, lengths = record.settings["arm"], [entry["length"] for entry in runs[0]["judged"]]
+
+    def of_all(length: int) -> Tally:
+        return Tally({run["seed"]: e["excess"] for run in runs for e in run["judged"] if e["length"] == length}, {})
+
+    near = sum(all(of_all(length).values[seed] <= GOAL for length in FAR) for seed in range(SEEDS))
+    few = [records.cell("tracking_wide", arm, at(length, "excess"), words=excess_words) for length in lengths]
+    more = [cell(of_all(length), excess_words).removesuffix(f" ×{SEEDS}") for length in lengths]
+    wide = records.studies["tracking_wide"].arm(arm)
+    assert wide is not None
+    rows = [["64", *few, reached(wide)], [str(words), *more, f"{near} of {SEEDS}"]]
+    return table(("words a batch", *map(number, lengths), GOAL_HEADING), rows)
+
+
+def _not_run(*studies: StudyRecords) -> str:
     missing: dict[str, list[str]] = {}
-    for arm in (*study.missing, *wide.missing):
+    for arm in (arm for study in studies for arm in study.missing):
         tracker, _, process = arm.partition("_on_")
         missing.setdefault(process_label(process), []).append(label(tracker))
     left = "; ".join(
         f"{process}: {', '.join(trackers) if len(trackers) < len(TRACKERS) else 'all'}"
         for process, trackers in missing.items()
     )
-    return "\n\n".join((told, table(*excess_rows(study)), table(*excess_rows(wide)), f"Not run: {left or 'nothing'}."))
+    return f"Not run: {left or 'nothing'}."
 
 
 def filters(records: Records) -> str:
@@ -454,6 +490,7 @@ def pages() -> dict[Path, str]:
     page = filled(page, "state tracking", tracking(records), maker)
     page = filled(page, "deep injection", injected(records), maker)
     page = filled(page, "beliefs", beliefs(records), maker)
+    page = filled(page, "more words", more_words(records), maker)
     return {
         README: readme,
         PAPER: paper,

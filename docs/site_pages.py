@@ -118,7 +118,7 @@ SITE: Final = (
     Part("Tutorials", TUTORIALS),
     Part("Guides", GUIDES),
     Part("Theory", ("docs/theory", "docs/beyond")),
-    Part("Results", ("docs/paper", "docs/results", "docs/language_models", "+results/index")),
+    Part("Results", ("docs/paper", "docs/results", "docs/peers", "docs/language_models", "+results/index")),
     Part(
         "Reference",
         ("+reference/api/index", "+reference/commands", "docs/commands", "docs/formats", "+reference/errors"),

@@ -27,7 +27,8 @@ FROZEN_WIDTHS: Final = (2, 8, 32, 128, 512)
 TRACKERS: Final = ("filter", "orthogonal", "dense", "columns", "lstm", "transformer")
 # Automata that are tracked: how many states, the chain, and what is shown of the state.
 TRACKED: Final = ("5_slow", "8_slow", "5_fast", "8_fast")
-TRACKED_WIDE: Final = ("16_slow", "32_slow", "16_fast", "32_fast", "8_slow_revealed", "8_slow_vague")
+TRACKED_WIDE: Final = ("16_slow", "8_slow_revealed", "8_slow_vague")
+TRACKED_MORE: Final = ("8_slow_vague", "16_slow", "16_fast", "32_slow", "32_fast")
 # Studies of source code, which are run by name alone: arms without a record are not named as missing.
 CODE_STUDIES: Final = ("stream_defaults", "code_models", "code_models_c")
 _COUNTING: Final = ("transductor_paper", "transductor_ours", *(f"transformer_{name}" for name in POSITIONS))
@@ -74,4 +75,5 @@ ARMS: Final[dict[str, tuple[str, ...]]] = {
     "deep_injection": tuple(f"injection_{name}_on_{task}" for task in INJECTED_TASKS for name in INJECTIONS),
     "tracking": tuple(f"{tracker}_on_{process}" for process in TRACKED for tracker in TRACKERS),
     "tracking_wide": tuple(f"{tracker}_on_{process}" for process in TRACKED_WIDE for tracker in TRACKERS),
+    "tracking_more": tuple(f"{tracker}_on_{process}" for process in TRACKED_MORE for tracker in TRACKERS),
 }

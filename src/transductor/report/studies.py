@@ -100,7 +100,7 @@ def _remarks(study: StudyRecords) -> list[str]:
         remarks.insert(0, f"**{QUICK}**")
     if len(chances) == 1:
         remarks[-1] += f" Chance is {chances[0]:.3g}."
-    if study.name in ("tracking", "tracking_wide"):
+    if study.name in ("tracking", "tracking_wide", "tracking_more"):
         remarks.append("The paper has no such study.")
     if study.name in CODE_STUDIES:
         remarks.append("The paper has no such study. What was planned and predicted: docs/language_models.md.")

@@ -45,6 +45,7 @@ def study_sheets(study: StudyRecords) -> list[Sheet]:
         **dict.fromkeys(CODE_STUDIES, code_sheets),
         "tracking": excess_sheets,
         "tracking_wide": excess_sheets,
+        "tracking_more": excess_sheets,
     }.get(study.name, _values if study.of_numbers else _by_input)
     sheets = [_claims(study), *own(study), _machines(study), _runs(study)]
     return [sheet for sheet in sheets if sheet.rows]

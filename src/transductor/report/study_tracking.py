@@ -50,7 +50,9 @@ def _beside_published(study: StudyRecords) -> Sheet:
         "sequential",
         "their protocol",
     )
-    return Sheet("Beside the best published (in percent, or as they say)", columns, tuple(rows))
+    return Sheet(
+        "Beside the best published, quoted and not run here (in percent, or as they say)", columns, tuple(rows)
+    )
 
 
 def protocol(entries: Entries) -> float | None:

@@ -14,7 +14,7 @@ from transductor.studies.running import run_arm
 from transductor.studies.state_tracking import state_tracking
 from transductor.studies.stream_defaults import stream_defaults
 from transductor.studies.study import Arm, Probe, Study
-from transductor.studies.tracking import tracking, tracking_wide
+from transductor.studies.tracking import tracking, tracking_more, tracking_wide
 
 __all__ = [
     "OF_CODE",
@@ -39,6 +39,7 @@ __all__ = [
     "state_tracking",
     "stream_defaults",
     "tracking",
+    "tracking_more",
     "tracking_wide",
 ]
 
@@ -54,6 +55,7 @@ STUDIES: Final[dict[str, Study]] = {
         deep_injection,
         tracking,
         tracking_wide,
+        tracking_more,
     )
 }
 

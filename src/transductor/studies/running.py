@@ -98,7 +98,7 @@ def run_arm(
     Several seeds are trained as one job.  A model that exists already with the same settings is only judged.  A run
     that diverges leaves a record that says so.  Where the arm has rates, the one that is used is sought first.
     """
-    search = _searched(study, arm, Path(folder), device) if arm.rates else None
+    search = searched(study, arm, Path(folder), device) if arm.rates else None
     trained = arm if search is None else arm.at_rate(search["chosen"])
     runs = [_Run(study, arm, seed, Path(folder), device, trained, search) for seed in seeds]
     kept = {run.seed: outcome for run in runs if (outcome := _kept(run)) is not None}
@@ -124,7 +124,7 @@ def stacks(arm: Arm) -> bool:
     return not isinstance(arm.task, SourceCode) and not isinstance(arm.model, LSTMConfig)
 
 
-def _searched(study: Study, arm: Arm, folder: Path, device: str) -> dict[str, Any]:
+def searched(study: Study, arm: Arm, folder: Path, device: str) -> dict[str, Any]:
     """Try every rate of an arm on other seeds; return the excess of each on new inputs of the trained length.
 
     What is tried is a study of its own below ``FOLDER/searches``, so that an interrupted search goes on.
@@ -174,7 +174,7 @@ def _trained(arm: Arm, runs: Sequence[_Run], on_step: OnStep | None) -> dict[int
             pass
         else:
             seconds = time.perf_counter() - began
-            how = {"seconds": seconds, "together": len(seeds), "device": _device_name(device)}
+            how = {"seconds": seconds, "together": len(seeds), "device": device_name(device)}
             return {
                 run.seed: _finished(run, model, points, how)
                 for run, model, points in zip(runs, models, histories, strict=True)
@@ -182,7 +182,8 @@ def _trained(arm: Arm, runs: Sequence[_Run], on_step: OnStep | None) -> dict[int
     return {run.seed: _trained_alone(run, on_step) for run in runs}
 
 
-def _device_name(device: str) -> str:
+def device_name(device: str) -> str:
+    """Return the name of the GPU, or ``cpu``."""
     return torch.cuda.get_device_name() if device.startswith("cuda") else "cpu"
 
 
@@ -224,7 +225,7 @@ def _trained_alone(run: _Run, on_step: OnStep | None) -> _Outcome:
             raise
         failure = f"{error} at step {trainer.step + 1}; try a smaller learning_rate"
     seconds = time.perf_counter() - began
-    how: dict[str, Any] = {"seconds": seconds, "together": 1, "device": _device_name(run.device)}
+    how: dict[str, Any] = {"seconds": seconds, "together": 1, "device": device_name(run.device)}
     if before:
         how["resumed_at"] = before
     outcome = _finished(run, trainer.model, trainer.points, how, failure)
@@ -355,7 +356,7 @@ def _judged(run: _Run, model: SequenceModel[Any], measured: dict[str, Any]) -> P
                 with writing(portrait):
                     write_portrait(model, arm, seed, portrait)
     measurements["judging_seconds"] = round(time.perf_counter() - began, 2)
-    machine = {**environment(), "device": _device_name(device)}
+    machine = {**environment(), "device": device_name(device)}
     path = run.path(record_path)
     record = Record(f"{study.name}/{arm.name}", run_settings(study, arm, seed), measurements, machine)
     with writing(path):

@@ -1,18 +1,20 @@
-"""Studies ``tracking`` and ``tracking_wide``: beliefs about a hidden state, learned on 40 tokens, beside Bayes.
+"""Studies ``tracking``, ``tracking_wide`` and ``tracking_more``: beliefs learned on 40 tokens, beside Bayes.
 
 All models see the same tokens, and each seeks its own learning rate.  The filter has twice as many states as the
 automaton; the others get as many parameters, as nearly as their sizes allow: an orthogonal head and one of columns go
-in steps of a dimension.
+in steps of a dimension.  ``tracking_more`` is for automata with more to learn: its batches are larger, for all models.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from transductor.heads import HeadConfig
 from transductor.model import BackboneConfig, FilterReadoutConfig, LSTMConfig, ReadoutConfig, RelativePositions
 from transductor.studies.study import Arm, Probe, Study
-from transductor.study_names import TRACKED, TRACKED_WIDE, TRACKERS
+from transductor.study_names import TRACKED, TRACKED_MORE, TRACKED_WIDE, TRACKERS
 from transductor.tasks import PartlyObserved
 from transductor.training import TrainingSettings
 from transductor.transitions import FamilySpec
@@ -51,6 +53,8 @@ _RATES: Final = {
     "lstm": (0.003, 0.01, 0.03),
     "transformer": (0.003, 0.01, 0.03),
 }
+# Words of a batch by states, 64 elsewhere.  A filter of 2K states has 24 K³ numbers: eight times as many for twice K.
+_WORDS: Final = {8: 256, 16: 512, 32: 1024}
 _PROBES: Final = (Probe(40, 512), Probe(160, 256), Probe(640, 64), Probe(2560, 16))
 
 
@@ -82,12 +86,12 @@ def _model(tracker: str, task: PartlyObserved) -> Any:
     return ReadoutConfig(HeadConfig("rational", spec), states)
 
 
-def _arm(process: str, tracker: str) -> Arm:
+def _arm(process: str, tracker: str, batches: Mapping[int, int]) -> Arm:
     task, rates = _task(process), _RATES[tracker]
     training = TrainingSettings(
         steps=1000,
         length=40,
-        batch_size=64,
+        batch_size=batches.get(task.states, 64),
         learning_rate=rates[1],
         label_smoothing=0.0,  # it would flatten probabilities
         optimiser="adam",
@@ -99,8 +103,8 @@ def _arm(process: str, tracker: str) -> Arm:
     return Arm(f"{tracker}_on_{process}", column, task, model, training, _PROBES, rates=rates)
 
 
-def _arms(processes: tuple[str, ...]) -> tuple[Arm, ...]:
-    return tuple(_arm(process, tracker) for process in processes for tracker in TRACKERS)
+def _arms(processes: tuple[str, ...], batches: Mapping[int, int] = MappingProxyType({})) -> tuple[Arm, ...]:
+    return tuple(_arm(process, tracker, batches) for process in processes for tracker in TRACKERS)
 
 
 tracking: Final = Study(
@@ -112,4 +116,9 @@ tracking_wide: Final = Study(
     "tracking_wide",
     "How near to Bayes do learned beliefs stay with more states, and with other emissions?",
     _arms(TRACKED_WIDE),
+)
+tracking_more: Final = Study(
+    "tracking_more",
+    "How near to Bayes are learned beliefs when automata with more to learn give more words a batch?",
+    _arms(TRACKED_MORE, _WORDS),
 )
