@@ -1,7 +1,7 @@
 """The normalised scan as one registered torch operation, and who computes it.
 
-``engine`` is "numba" (CPU), "triton" (GPU) or "chunked" (plain torch, everywhere).  A gradient that is to be differentiated again comes
-from the reference loop.
+``engine`` is "numba" (CPU), "triton" (GPU) or "chunked" (plain torch, everywhere).  A gradient that is to be
+differentiated again comes from the reference loop.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from transductor.kernels.cpu import normalised as cpu_normalised
 from transductor.kernels.cpu import scan as cpu
 from transductor.kernels.gpu.cuts import LARGEST_BELIEF, TRITON_FOUND
 from transductor.recurrence import normalised_chunks as torch_chunks
-from transductor.recurrence.normalised import cut_out, documents_side_by_side, reference
 from transductor.recurrence.backends import triton_missing
+from transductor.recurrence.normalised import cut_out, documents_side_by_side, reference
 from transductor.recurrence.normalised_chunks import (
     alive_gradients,
     inverse_norms,

@@ -29,7 +29,7 @@ def _norm(state, KIND: tl.constexpr):
 @triton.jit
 def _exponent(size, ACC: tl.constexpr):
     """Return e such that ``size · 2^-e`` is near 1, and ``2^-e``; 0 for size 0, and at most 126 in absolute value."""
-    if ACC == tl.float64:
+    if tl.float64 == ACC:
         power = (size.to(tl.int64, bitcast=True) >> 52 & 2047) - 1022
         power = tl.where(size == 0, 0, tl.minimum(tl.maximum(power, -1000), 1000))
         factor = (1023 - power << 52).to(tl.float64, bitcast=True)
@@ -142,9 +142,9 @@ def retreat(
     j = tl.arange(0, BLOCK)
     inside = i < D
     incoming = tl.load(starts + (row * chunks + chunk) * D + i, mask=inside, other=0.0).to(ACC)
-    for back in range(0, end - begin):
+    for back in range(end - begin):
         place = row * time + end - 1 - back
-        matrix, known = _matrix(matrices, tokens, place, i, j, symbols, D, BLOCK, ACC, DENSE)
+        matrix, _ = _matrix(matrices, tokens, place, i, j, symbols, D, BLOCK, ACC, DENSE)
         state = tl.load(states + place * D + i, mask=inside, other=0.0)
         pulled = tl.load(grad + place * D + i, mask=inside, other=0.0) + incoming
         along = tl.load(totals + place) - tl.sum(state * pulled, 0)
