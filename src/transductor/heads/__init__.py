@@ -29,7 +29,8 @@ __all__ = [
 ]
 
 HEADS: Final[dict[str, type[RationalHead]]] = {
-    head.name: head for head in (RationalHead, LookbackHead, UniversalHead, RandomFeatureHead, FilterHead, FactoredFilterHead)
+    head.name: head
+    for head in (RationalHead, LookbackHead, UniversalHead, RandomFeatureHead, FilterHead, FactoredFilterHead)
 }
 
 

@@ -53,9 +53,7 @@ class FactoredFilterHead(FilterHead):
         blocks = [transitions[..., at : at + dim, at : at + dim] for at, dim in zip(begins, dims, strict=True)]
         # The log that a padded step repeats is that of all factors: the first carries it.
         logs = [start[..., -1:], *[torch.zeros_like(start[..., -1:])] * (len(dims) - 1)]
-        starts = [
-            torch.cat(each, -1) for each in zip(start[..., :-1].split(self.factor_dims, -1), logs, strict=True)
-        ]
+        starts = [torch.cat(each, -1) for each in zip(start[..., :-1].split(self.factor_dims, -1), logs, strict=True)]
         if layout.offsets is None and dims.count(size) == len(dims) and tokens is not None and tokens.ndim == 2:
             return self._side_by_side(blocks, tokens, starts, layout)
         each = [
