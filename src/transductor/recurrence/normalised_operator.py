@@ -138,7 +138,11 @@ def _backward_on_gpu(
     sides = grad, totals, inverse_norms(log_begun, logs, states.dtype)
     kind, limit = cpu_normalised.KINDS[norm], LARGEST[states.dtype]
     adjoints, leaving = _gpu().backward(matrices, tokens, states, sides, kind, limit)
-    to_matrices = matrix_gradient(matrices, tokens, begun, states, adjoints) if wants_matrices else None
+    to_matrices = None
+    if wants_matrices:
+        to_matrices = _gpu().matrix_gradient(matrices, tokens, begun, states, adjoints)
+        if to_matrices is None:
+            to_matrices = matrix_gradient(matrices, tokens, begun, states, adjoints)
     return to_matrices, leaving * inverse_of_start(log_begun, states.dtype)
 
 

@@ -10,6 +10,7 @@ from transductor.studies.deep_injection import deep_injection
 from transductor.studies.demo import DemoStudy, certified_demo, run_demo
 from transductor.studies.hidden_swaps import hidden_swaps
 from transductor.studies.long_addition import long_addition
+from transductor.studies.repl_traces import repl_traces
 from transductor.studies.reproduction import reproduce
 from transductor.studies.running import run_arm
 from transductor.studies.state_tracking import state_tracking
@@ -37,6 +38,7 @@ __all__ = [
     "long_addition",
     "quick_code",
     "regular_gap",
+    "repl_traces",
     "reproduce",
     "run_arm",
     "run_demo",
@@ -63,6 +65,7 @@ STUDIES: Final[dict[str, Study]] = {
         tracking_more,
         tracking_inside,
         hidden_swaps,
+        repl_traces,
     )
 }
 

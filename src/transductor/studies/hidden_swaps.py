@@ -19,8 +19,8 @@ from transductor.transitions import FamilySpec
 
 _TASK: Final = HiddenSwaps()
 _FACTORS: Final = {"five_of_8": (5, 8), "ten_of_20": (10, 20)}
-# Sought on a seed that is not judged.
-_RATES: Final = {"five_of_8": 0.1, "ten_of_20": 0.1, "one_of_120": 0.1, "lstm": 0.01}
+_RATES: Final = {"lstm": (0.003, 0.01, 0.03)}
+_OF_FILTERS: Final = (0.03, 0.1, 0.3)
 _PROBES: Final = (Probe(40, 512), Probe(160, 128), Probe(640, 32), Probe(2560, 8))
 
 
@@ -39,18 +39,19 @@ def _model(tracker: str) -> Any:
 
 
 def _arm(tracker: str) -> Arm:
+    rates = _RATES.get(tracker, _OF_FILTERS)
     training = TrainingSettings(
-        steps=2000,
+        steps=3000,
         length=40,
         batch_size=64,
-        learning_rate=_RATES[tracker],
+        learning_rate=rates[1],
         label_smoothing=0.0,
         optimiser="adam",
         betas=(0.9, 0.99),
         warmup=50,
     )
     column = "baseline" if tracker == "lstm" else "ours"
-    return Arm(f"{tracker}_on_five_things", column, _TASK, _model(tracker), training, _PROBES)
+    return Arm(f"{tracker}_on_five_things", column, _TASK, _model(tracker), training, _PROBES, rates=rates)
 
 
 hidden_swaps: Final = Study(

@@ -17,13 +17,16 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from transductor.kernels.gpu.cuts import ceiling, row_block
+from transductor.kernels.gpu import matrix_gradients
+from transductor.kernels.gpu.cuts import LARGEST_STATE, ceiling, row_block
 from transductor.kernels.gpu.launch import launch
 from transductor.kernels.gpu.normalised_sweep import advance, retreat
+from transductor.kernels.gpu.passes import Passes
 
 ROUNDS: Final = 6  # of chunks side by side, before a row is computed in order
 WARM: Final = 64  # steps before a chunk that its first start is guessed from
 _LANES: Final = 2048
+_ROOM: Final = 1 << 26  # numbers that may be written to sum gradients by token
 _LN2: Final = math.log(2.0)
 _ROUNDINGS: Final = 32.0
 
@@ -189,6 +192,35 @@ def backward(
         nothing = nothing[:, :1].contiguous()
         sweep(sweeps.rows[lost], nothing, torch.empty_like(nothing), (1, time), True)
     return adjoints, leaving
+
+
+def matrix_gradient(
+    matrices: Tensor, tokens: Tensor | None, begun: Tensor, states: Tensor, adjoints: Tensor
+) -> Tensor | None:
+    """Compute ``Σ q_t h_{t−1}ᵀ`` per token or per position without waiting for the device; None where it is too large.
+
+    Args:
+        matrices: As for :func:`forward`.
+        tokens: As for :func:`forward`.
+        begun: Normalised initial states ``(B, D)``.
+        states: Normalised states ``(B, T, D)``.
+        adjoints: ``q_t (B, T, D)``.
+    """
+    dim = begun.shape[-1]
+    if dim <= LARGEST_STATE:
+        passes = Passes(matrices, tokens, begun, None, None)
+        flat = adjoints.reshape(-1, dim)
+        if tokens is not None:
+            return matrix_gradients.by_token(passes, states.contiguous(), flat, 0)
+        out = torch.empty_like(passes.matrices)
+        matrix_gradients.by_position(passes, states.contiguous(), flat, 0, out)
+        return out
+    if tokens is None or adjoints.numel() * matrices.shape[0] > _ROOM:
+        return None
+    before = torch.cat((begun.unsqueeze(1), states[:, :-1]), 1).flatten(0, 1)
+    symbols = torch.arange(matrices.shape[0], device=matrices.device)
+    chosen = (tokens.flatten() == symbols[:, None]).unsqueeze(-1)  # (V, B·T, 1)
+    return (adjoints.flatten(0, 1) * chosen).mT @ before
 
 
 def _norms(states: Tensor, kind: int) -> Tensor:
