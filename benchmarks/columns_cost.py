@@ -125,7 +125,7 @@ def main() -> None:
         return
     began = time.perf_counter()
     torch.set_num_threads(1)
-    dims, box, rounds = (DIMS[:2], 0.1, 2) if options.quick else (DIMS, 0.5 if options.device == "cuda" else 3.0, 21)
+    dims, box, rounds = (DIMS[:2], 0.1, 2) if options.quick else (DIMS, 0.15 if options.device == "cuda" else 3.0, 21)
     entries = measured(options.device, dims, box, rounds)
     settings = {"vocabulary": VOCABULARY, "rows": ROWS, "length": LENGTH, "quick": options.quick}
     path = options.output / f"columns_cost_{options.device}.json"

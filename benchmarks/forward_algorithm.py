@@ -373,29 +373,40 @@ def on_device(call: Callable[[], Any], turns: int) -> list[float]:
     return samples
 
 
-def cuda(folder: Path, output: Path, *, measured: bool) -> None:
-    """Time ours and JAX on a GPU; only compile where nothing is to be measured."""
+def warm(folder: Path) -> None:
+    """Compile what :func:`cuda` measures, JAX's programs side by side."""
+    began = time.perf_counter()
+    for case in CASES:
+        Ours(case, np.load(folder / f"letters_{case.name}.npy"), "cuda").both()
+    print(f"ours: {time.perf_counter() - began:.1f} s", flush=True)
+    calls = prepared(folder, jax_jobs())
+    print(f"JAX: {time.perf_counter() - began:.1f} s", [call for call in calls if isinstance(call, str)], flush=True)
+
+
+def cuda(folder: Path, output: Path, seconds: float) -> None:
+    """Time ours, then JAX as long as there is time; the record is written as it grows."""
     entries: dict[str, dict[str, Any]] = {}
     began = time.perf_counter()
-    jobs = jax_jobs()
-    calls = prepared(folder, jobs)
-    print(f"JAX compiled after {time.perf_counter() - began:.1f} s", flush=True)
-    for case in CASES:
+    for case in sorted(CASES, key=lambda case: -case.states):
         ours = Ours(case, np.load(folder / f"letters_{case.name}.npy"), "cuda")
         entry: dict[str, Any] = {**case._asdict(), "errors": ours.errors(folder, case), "peers": {}}
         entries[case.name] = entry
-        if measured:
-            for name, call in (("ours", ours.forward), ("with_gradient", ours.both)):
-                call()
-                samples = on_device(call, 9)
-                entry[name] = {"seconds": median(samples), "samples": samples, "letters": case.length}
+        for name, call in (("ours", ours.forward), ("with_gradient", ours.both)):
+            call()
+            samples = on_device(call, 9)
+            entry[name] = {"seconds": median(samples), "samples": samples, "letters": case.length}
         print(f"{time.perf_counter() - began:.1f} s", entry, flush=True)
-    if not measured:
-        return
+    path = output / "forward_algorithm_cuda.json"
+    _write(path, "cuda", list(entries.values()), torch.cuda.get_device_name())
     torch.cuda.empty_cache()
-    for (case, way, gradient, length), call in zip(jobs, calls, strict=True):
+    for job in jax_jobs():
+        case, way, gradient, length = job
         name = f"JAX, {way}" + (", with gradient" if gradient else "")
         peers = entries[case.name]["peers"]
+        if time.perf_counter() - began > seconds:
+            peers[name] = {"failure": "not run: no time was left"}
+            continue
+        (call,) = prepared(folder, [job])
         if isinstance(call, str):
             peers[name] = {"failure": call}
         else:
@@ -407,7 +418,8 @@ def cuda(folder: Path, output: Path, *, measured: bool) -> None:
             except Exception as error:
                 peers[name] = {"failure": f"{type(error).__name__}: {error}"[:300]}
         print(f"{time.perf_counter() - began:.1f} s", case.name, name, peers[name], flush=True)
-        _write(output / "forward_algorithm_cuda.json", "cuda", list(entries.values()), torch.cuda.get_device_name())
+        _write(path, "cuda", list(entries.values()), torch.cuda.get_device_name())
+    _write(path, "cuda", list(entries.values()), torch.cuda.get_device_name())
 
 
 def _write(path: Path, device: str, entries: list[Any], name: str) -> None:
@@ -472,13 +484,14 @@ def main() -> None:
     parser.add_argument("step", choices=("draw", "exact", "cpu", "warm", "cuda", "figure"))
     parser.add_argument("--folder", type=Path, default=Path("build/forward_algorithm"))
     parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--seconds", type=float, default=600, help="begin nothing new on the GPU after so long")
     options = parser.parse_args()
     steps = {
         "draw": lambda: draw(options.folder),
         "exact": lambda: exact(options.folder),
         "cpu": lambda: cpu(options.folder, options.output),
-        "warm": lambda: cuda(options.folder, options.output, measured=False),
-        "cuda": lambda: cuda(options.folder, options.output, measured=True),
+        "warm": lambda: warm(options.folder),
+        "cuda": lambda: cuda(options.folder, options.output, options.seconds),
         "figure": lambda: figure(options.output),
     }
     steps[options.step]()

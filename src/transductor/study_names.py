@@ -84,6 +84,6 @@ ARMS: Final[dict[str, tuple[str, ...]]] = {
     "tracking_wide": tuple(f"{tracker}_on_{process}" for process in TRACKED_WIDE for tracker in TRACKERS),
     "tracking_more": tuple(f"{tracker}_on_{process}" for process in TRACKED_MORE for tracker in TRACKERS),
     "tracking_inside": tuple(f"{tracker}_on_{process}" for process in TRACKED_INSIDE for tracker in TRACKERS_INSIDE),
-    "repl_traces": PROMPTS,
     "hidden_swaps": tuple(f"{tracker}_on_five_things" for tracker in SWAP_TRACKERS),
+    "repl_traces": PROMPTS,
 }
