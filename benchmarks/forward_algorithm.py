@@ -387,7 +387,8 @@ def cuda(folder: Path, output: Path, seconds: float) -> None:
     """Time ours, then JAX as long as there is time; the record is written as it grows."""
     entries: dict[str, dict[str, Any]] = {}
     began = time.perf_counter()
-    for case in sorted(CASES, key=lambda case: -case.states):
+    there = [case for case in CASES if (folder / f"letters_{case.name}.npy").exists()]
+    for case in sorted(there, key=lambda case: -case.states):
         ours = Ours(case, np.load(folder / f"letters_{case.name}.npy"), "cuda")
         entry: dict[str, Any] = {**case._asdict(), "errors": ours.errors(folder, case), "peers": {}}
         entries[case.name] = entry
@@ -401,6 +402,8 @@ def cuda(folder: Path, output: Path, seconds: float) -> None:
     torch.cuda.empty_cache()
     for job in jax_jobs():
         case, way, gradient, length = job
+        if case not in there:
+            continue
         name = f"JAX, {way}" + (", with gradient" if gradient else "")
         peers = entries[case.name]["peers"]
         if time.perf_counter() - began > seconds:
