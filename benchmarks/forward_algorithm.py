@@ -443,8 +443,8 @@ COLOURS = {
     "hmmlearn, log": "#e58fb1",
     "pomegranate": "#ee9b3a",
     "dynamax": "#8c6d46",
-    "JAX, associative scan": "#d1495b",
-    "JAX, loop in log space": "#ee9b3a",
+    "JAX, associative scan": "#9c2f6b",
+    "JAX, loop in log space": "#35b0ab",
 }
 
 
@@ -457,27 +457,27 @@ def figure(output: Path) -> Path:
 
     from transductor.report.style import save_figure
 
-    shapes = ((1, 10**6, "one row of 1 000 000"), (64, 8192, "64 rows of 8 192"))
-    drawing, every = plt.subplots(2, 2, figsize=(9, 6.4), sharex=True, layout="constrained")
-    for axes, (device, title) in zip(every, (("cpu", "one core of a CPU"), ("cuda", "an H200")), strict=True):
-        cases = read_record(output / f"forward_algorithm_{device}.json").measurements["cases"]
-        for axis, (rows, length, words) in zip(axes, shapes, strict=True):
-            chosen = [case for case in cases if (case["chain"], case["rows"]) == ("mixing", rows)]
+    drawing, axes = plt.subplots(1, 2, figsize=(10.5, 4.4), sharey=True, layout="constrained")
+    for axis, (rows, words) in zip(axes, ((1, "one row of 1 000 000 letters"), (64, "64 rows of 8 192")), strict=True):
+        for device, where, style in (("cpu", "one core", "o-"), ("cuda", "H200", "s--")):
+            cases = read_record(output / f"forward_algorithm_{device}.json").measurements["cases"]
             lines: dict[str, list[tuple[int, float]]] = {}
-            for case in chosen:
-                for name, timing in {"ours": case["ours"], **case["peers"]}.items():
-                    if "seconds" in timing and "gradient" not in name:
-                        lines.setdefault(name, []).append((case["states"], timing["seconds"] * 1e6 / (rows * length)))
+            for case in cases:
+                if (case["chain"], case["rows"]) == ("mixing", rows):
+                    for name, timing in {"ours": case["ours"], **case["peers"]}.items():
+                        if "seconds" in timing and "gradient" not in name:
+                            million = timing["seconds"] * 1e6 / (rows * case["length"])
+                            lines.setdefault(name, []).append((case["states"], million))
             for name, points in lines.items():
-                axis.plot(*zip(*points, strict=True), "o-", color=COLOURS[name], label=name, ms=5)
-            axis.set(xscale="log", yscale="log", title=f"{words} letters, {title}")
-            axis.set_xticks(SIZES, [str(size) for size in SIZES])
-            axis.minorticks_off()
-            axis.spines[["top", "right"]].set_visible(False)
-        axes[0].set_ylabel("seconds for a million letters")
-        axes[1].legend(frameon=False, fontsize=8, bbox_to_anchor=(1, 1), loc="upper left")
-    for axis in every[1]:
-        axis.set_xlabel("hidden states")
+                axis.plot(
+                    *zip(*sorted(points), strict=True), style, color=COLOURS[name], label=f"{name}, {where}", ms=5
+                )
+        axis.set(xscale="log", yscale="log", title=words, xlabel="hidden states")
+        axis.set_xticks(SIZES, [str(size) for size in SIZES])
+        axis.minorticks_off()
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel("seconds for a million letters")
+    axes[1].legend(frameon=False, fontsize=8, bbox_to_anchor=(1, 1), loc="upper left")
     return save_figure(drawing, output / "forward_algorithm.png")
 
 
