@@ -32,7 +32,7 @@ VOCABULARY, ROWS, LENGTH = 8, 16, 1024
 CONTENDERS = {
     "orthogonal": (OrthogonalTransitions, "auto"),
     "column choice": (ColumnChoiceTransitions, "auto"),
-    "column choice, by columns": (ColumnChoiceTransitions, "columns"),
+    "column choice by columns": (ColumnChoiceTransitions, "columns"),
 }
 
 
@@ -71,7 +71,7 @@ def calls(head: RationalHead, tokens: torch.Tensor) -> dict[str, Callable[[], An
 
         return step
 
-    return {"scan": forward, "scan and gradient": training, "step, 1 row": stepped(1), "step, 64 rows": stepped(64)}
+    return {"scan": forward, "scan and gradient": training, "step of 1 row": stepped(1), "step of 64 rows": stepped(64)}
 
 
 def measured(device: str, dims: tuple[int, ...], box: float, rounds: int) -> list[dict[str, Any]]:
@@ -97,7 +97,7 @@ def measured(device: str, dims: tuple[int, ...], box: float, rounds: int) -> lis
 
 
 def figure(output: Path) -> Path:
-    """Draw both records."""
+    """Draw the records that there are."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -105,10 +105,16 @@ def figure(output: Path) -> Path:
 
     from transductor.report.style import save_figure
 
-    shown = ("scan", "scan and gradient", "step, 1 row", "step, 64 rows")
-    colours = {"orthogonal": "#35b0ab", "column choice": "#7b52ab", "column choice, by columns": "#c39be0"}
-    drawing, every = plt.subplots(2, len(shown), figsize=(12, 6), sharex=True, layout="constrained")
-    for axes, (device, title) in zip(every, (("cpu", "CPU"), ("cuda", "H200")), strict=True):
+    shown = ("scan", "scan and gradient", "step of 1 row", "step of 64 rows")
+    colours = {"orthogonal": "#35b0ab", "column choice": "#7b52ab", "column choice by columns": "#c39be0"}
+    titles = {"cpu": "CPU", "cuda": "H200"}
+    measured_on = [device for device in titles if (output / f"columns_cost_{device}.json").exists()]
+    size = (12, 3.2 * len(measured_on))
+    drawing, every = plt.subplots(
+        len(measured_on), len(shown), figsize=size, sharex=True, squeeze=False, layout="constrained"
+    )
+    for axes, device in zip(every, measured_on, strict=True):
+        title = titles[device]
         entries = read_record(output / f"columns_cost_{device}.json").measurements["entries"]
         for axis, what in zip(axes, shown, strict=True):
             for name, colour in colours.items():
@@ -120,7 +126,7 @@ def figure(output: Path) -> Path:
             axis.minorticks_off()
             axis.spines[["top", "right"]].set_visible(False)
         axes[0].set_ylabel("microseconds")
-    for axis in every[1]:
+    for axis in every[-1]:
         axis.set_xlabel("state dimension")
     every[0, 0].legend(frameon=False, fontsize=8)
     return save_figure(drawing, output / "columns_cost.png")

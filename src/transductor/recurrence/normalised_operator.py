@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -81,34 +82,15 @@ def _forward(engine: str) -> Callable[..., tuple[Tensor, Tensor]]:
 
 
 def _backward(engine: str) -> Callable[..., tuple[Tensor | None, Tensor]]:
-    return {"numba": _backward_on_cpu, "triton": _backward_on_gpu}.get(engine, torch_chunks.backward)
+    if engine == "chunked":
+        return torch_chunks.backward
+    return partial(_backward_compiled, _retreat_on_gpu if engine == "triton" else cpu_normalised.backward)
 
 
 def _forward_on_cpu(matrices: Tensor, tokens: Tensor | None, initial: Tensor, norm: str) -> tuple[Tensor, Tensor]:
     begun, exponent = scaled(initial)
     states, norms, powers = cpu_normalised.forward(matrices, tokens, begun, cpu_normalised.KINDS[norm])
     return states, logs_of(norms, powers + exponent.unsqueeze(1))
-
-
-def _backward_on_cpu(
-    matrices: Tensor,
-    tokens: Tensor | None,
-    initial: Tensor,
-    result: Normalised,
-    sent: Normalised,
-    norm: str,
-    *,
-    wants_matrices: bool,
-) -> tuple[Tensor | None, Tensor]:
-    states, logs = result
-    begun, log_begun = normalised(initial, norm)
-    grad, totals = alive_gradients(logs, *sent)
-    sides = grad, totals, inverse_norms(log_begun, logs, states.dtype)
-    to_matrices, leaving = cpu_normalised.backward(
-        matrices, tokens, begun, states, sides, cpu_normalised.KINDS[norm], LARGEST[states.dtype],
-        wants_matrices=wants_matrices,
-    )  # fmt: skip
-    return to_matrices, leaving * inverse_of_start(log_begun, states.dtype)
 
 
 # Importing Triton takes a second, and it is not everywhere.
@@ -122,7 +104,8 @@ def _forward_on_gpu(matrices: Tensor, tokens: Tensor | None, initial: Tensor, no
     return states, logs + logs_of(torch.ones_like(logs), exponent.unsqueeze(1))
 
 
-def _backward_on_gpu(
+def _backward_compiled(
+    retreat: Callable[..., tuple[Tensor | None, Tensor]],
     matrices: Tensor,
     tokens: Tensor | None,
     initial: Tensor,
@@ -137,13 +120,22 @@ def _backward_on_gpu(
     grad, totals = alive_gradients(logs, *sent)
     sides = grad, totals, inverse_norms(log_begun, logs, states.dtype)
     kind, limit = cpu_normalised.KINDS[norm], LARGEST[states.dtype]
-    adjoints, leaving = _gpu().backward(matrices, tokens, states, sides, kind, limit)
-    to_matrices = None
-    if wants_matrices:
-        to_matrices = _gpu().matrix_gradient(matrices, tokens, begun, states, adjoints)
-        if to_matrices is None:
-            to_matrices = matrix_gradient(matrices, tokens, begun, states, adjoints)
+    to_matrices, leaving = retreat(
+        matrices, tokens, begun, states, sides, kind, limit, wants_matrices=wants_matrices
+    )  # fmt: skip
     return to_matrices, leaving * inverse_of_start(log_begun, states.dtype)
+
+
+def _retreat_on_gpu(
+    matrices: Tensor, tokens: Tensor | None, begun: Tensor, states: Tensor, *how: Any, wants_matrices: bool
+) -> tuple[Tensor | None, Tensor]:
+    adjoints, leaving = _gpu().backward(matrices, tokens, states, *how)
+    if not wants_matrices:
+        return None, leaving
+    to_matrices = _gpu().matrix_gradient(matrices, tokens, begun, states, adjoints)
+    if to_matrices is None:
+        to_matrices = matrix_gradient(matrices, tokens, begun, states, adjoints)
+    return to_matrices, leaving
 
 
 @torch.library.custom_op("transductor::normalised_scan", mutates_args=())
