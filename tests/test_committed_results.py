@@ -67,6 +67,8 @@ def test_the_tables_are_those_of_the_records(tmp_path):
     assert {path.stem for path in committed if path.suffix == ".md"} == set(STUDIES) - {
         name for name, run in PLANNED.items() if not run
     }
+    not_yet = {name for name, run in PLANNED.items() if not run}
+    assert {path.stem for path in committed if path.suffix == ".md"} == {*STUDIES, *OF_CODE_THAT_WERE_RUN} - not_yet
     for path in committed:
         if path.suffix == ".md":
             assert (tmp_path / path).read_bytes() == (RESULTS / path).read_bytes(), path
