@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 from joblib import Parallel, delayed
 from torch import Tensor, nn
-from trained_as_one import Fleet, Member
 
+from trained_as_one import Fleet, Member
 from transductor.model import save
 from transductor.results import Record, read_record
 from transductor.studies import STUDIES, Arm, Study, run_arm

@@ -17,7 +17,6 @@ from transductor.studies.state_tracking import state_tracking
 from transductor.studies.stream_defaults import stream_defaults
 from transductor.studies.study import Arm, Probe, Study
 from transductor.studies.tracking import tracking, tracking_more, tracking_wide
-from transductor.studies.tracking import tracking, tracking_wide
 from transductor.studies.tracking_inside import tracking_inside
 
 __all__ = [
@@ -45,8 +44,8 @@ __all__ = [
     "state_tracking",
     "stream_defaults",
     "tracking",
-    "tracking_more",
     "tracking_inside",
+    "tracking_more",
     "tracking_wide",
 ]
 
