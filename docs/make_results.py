@@ -377,6 +377,11 @@ def _not_run(*studies: StudyRecords) -> str:
     return f"Not run: {left or 'nothing'}."
 
 
+def inside(records: Records) -> str:
+    """Heads that track inside a Transformer: how far each arm that was run is from Bayes."""
+    return table(*excess_rows(records.studies["tracking_inside"]))
+
+
 def filters(records: Records) -> str:
     """The filter beside the best of the others, for each automaton of which both were run."""
     rows = []
@@ -491,6 +496,7 @@ def pages() -> dict[Path, str]:
     page = filled(page, "deep injection", injected(records), maker)
     page = filled(page, "beliefs", beliefs(records), maker)
     page = filled(page, "more words", more_words(records), maker)
+    page = filled(page, "inside", inside(records), maker)
     return {
         README: readme,
         PAPER: paper,

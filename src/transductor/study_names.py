@@ -31,6 +31,13 @@ TRACKED_WIDE: Final = ("16_slow", "8_slow_revealed", "8_slow_vague")
 TRACKED_MORE: Final = ("8_slow_vague", "16_slow", "16_fast", "32_slow", "32_fast")
 # Studies of source code, which are run by name alone: arms without a record are not named as missing.
 CODE_STUDIES: Final = ("stream_defaults", "code_models", "code_models_c")
+TRACKED_INSIDE: Final = ("8_slow", "8_fast")
+TRACKERS_INSIDE: Final = ("filter", "orthogonal", "dense", "columns", "transformer")
+SWAP_TRACKERS: Final = ("five_of_8", "ten_of_20", "one_of_120", "lstm")
+PROMPTS: Final = (
+    *(f"{model}_on_observed" for model in ("filter", "inside", "stacked", "lstm")),
+    *(f"{model}_on_hidden" for model in ("filter", "inside", "lstm")),
+)
 _COUNTING: Final = ("transductor_paper", "transductor_ours", *(f"transformer_{name}" for name in POSITIONS))
 
 ARMS: Final[dict[str, tuple[str, ...]]] = {
@@ -76,4 +83,7 @@ ARMS: Final[dict[str, tuple[str, ...]]] = {
     "tracking": tuple(f"{tracker}_on_{process}" for process in TRACKED for tracker in TRACKERS),
     "tracking_wide": tuple(f"{tracker}_on_{process}" for process in TRACKED_WIDE for tracker in TRACKERS),
     "tracking_more": tuple(f"{tracker}_on_{process}" for process in TRACKED_MORE for tracker in TRACKERS),
+    "tracking_inside": tuple(f"{tracker}_on_{process}" for process in TRACKED_INSIDE for tracker in TRACKERS_INSIDE),
+    "hidden_swaps": tuple(f"{tracker}_on_five_things" for tracker in SWAP_TRACKERS),
+    "repl_traces": PROMPTS,
 }

@@ -109,3 +109,86 @@ def test_an_enemy_who_alters_a_weight_is_noticed():
     enemy = altered(filter_of(MIXING), 0, 1, 1.05)
     assert worst_word(enemy, MIXING, 10)[1] > certificate.bound
     assert certify_filter(enemy, against=MIXING).bound > worst_word(enemy, MIXING, 10)[1]
+
+
+def blocks(crossing):
+    """Two pairs of states; between the pairs it goes with probability ``crossing``."""
+    moves = np.full((4, 4), crossing / 2)
+    moves[:2, :2] = moves[2:, 2:] = (1 - crossing) / 2
+    return moves
+
+
+SHOWS = [[0.7, 0.3], [0.25, 0.75], [0.4, 0.6], [0.55, 0.45]]
+# Chains that this project never draws: each has something that a proof could trip over.
+STRANGERS = {
+    "nearly reducible": HiddenMarkovModel([0.4, 0.3, 0.2, 0.1], blocks(1e-9), SHOWS),
+    "reducible": HiddenMarkovModel([0.4, 0.3, 0.2, 0.1], blocks(0.0), SHOWS),
+    "zero emissions": HiddenMarkovModel([0.5, 0.5], [[0.6, 0.4], [0.3, 0.7]], [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]]),
+    "periodic": HiddenMarkovModel([0.2, 0.3, 0.5], [[0, 1, 0], [0, 0, 1], [1, 0, 0]], SHOWS[:3]),
+    "equal states": HiddenMarkovModel([0.2, 0.8], [[0.5, 0.5]] * 2, [[0.3, 0.7]] * 2),
+    "equal emissions": HiddenMarkovModel([0.2, 0.8], [[0.9, 0.1], [0.2, 0.8]], [[0.3, 0.7]] * 2),
+    "one state": HiddenMarkovModel([1.0], [[1.0]], [[0.3, 0.7]]),
+    "absorbing": HiddenMarkovModel([0.5, 0.5], [[0.9, 0.1], [0.0, 1.0]], [[0.7, 0.3], [0.2, 0.8]]),
+    "a start that is hardly possible": HiddenMarkovModel(
+        [1 - 1e-12, 1e-12], [[0.99, 0.01], [0.01, 0.99]], [[0.9, 0.1], [0.1, 0.9]]
+    ),
+    "a letter that is hardly ever shown": HiddenMarkovModel(
+        [0.5, 0.5], [[0.8, 0.2], [0.3, 0.7]], [[1 - 1e-8, 1e-8], [1 - 2e-8, 2e-8]]
+    ),
+    "a letter that is never shown": HiddenMarkovModel(
+        [0.5, 0.5], [[0.8, 0.2], [0.3, 0.7]], [[0.4, 0.6, 0.0], [0.9, 0.1, 0.0]]
+    ),
+}
+MIXES = {"nearly reducible", "equal states", "equal emissions", "one state"}
+MIXES |= {"a start that is hardly possible", "a letter that is hardly ever shown"}
+
+
+def possible(model, word):
+    belief = model.start
+    for letter in word:
+        belief = belief @ (model.transitions * model.emissions[:, letter, None])
+    return belief.sum() > 0
+
+
+@pytest.mark.parametrize("leak", [0, 1e-6], ids=["exact", "leaking"])
+@pytest.mark.parametrize("altered_by", [1.0, 1.002])
+@pytest.mark.parametrize("name", STRANGERS)
+def test_strangers_do_not_break_the_bound(name, altered_by, leak):
+    model = STRANGERS[name]
+    head = filter_of(model, leak=leak, dtype=torch.float64)
+    raw = head.transitions.source.raw.data
+    entry = int((raw[0] != 0).nonzero()[0]) if leak == 0 else 0
+    raw[0, entry] = raw[0, entry] * altered_by if leak == 0 else raw[0, entry] + float(np.log(altered_by))
+    certificate = certify_filter(head, against=model, tolerance=0.05)
+    assert (certificate.horizon is None) == (name in MIXES)
+    longest = 40 if certificate.horizon is None else min(certificate.horizon, 40)
+    words = [model.sampled(1, longest, seed)[0][0].tolist() for seed in range(3)] if longest else []
+    words += [word for letter in range(model.letters) if possible(model, word := [letter] * longest)]
+    if longest:
+        words.append(worst_word(head, model, min(longest, 10))[0])
+    for word in words:
+        assert exact_distance(head, model, word) <= certificate.bound
+    if certificate.holds:
+        assert certificate.bound <= 0.05
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_chains_drawn_wildly_do_not_break_the_bound(seed):
+    """Dirichlet distributions from nearly hard to nearly flat, and weights that are each off by a share."""
+    rng = np.random.default_rng(seed)
+    states, letters = int(rng.integers(1, 7)), int(rng.integers(1, 5))
+    sharp = 10.0 ** rng.uniform(-1, 1.5)
+    model = HiddenMarkovModel(
+        rng.dirichlet(np.full(states, sharp)),
+        rng.dirichlet(np.full(states, sharp), states),
+        rng.dirichlet(np.full(letters, sharp), states),
+    )
+    head = filter_of(model, dtype=torch.float64)
+    raw = head.transitions.source.raw.data
+    raw += torch.from_numpy(rng.uniform(-1e-3, 1e-3, raw.shape))
+    certificate = certify_filter(head, against=model, tolerance=0.3)
+    longest = 20 if certificate.horizon is None else min(certificate.horizon, 20)
+    for number in range(2 if longest else 0):
+        assert exact_distance(head, model, model.sampled(1, longest, number)[0][0].tolist()) <= certificate.bound
+    if longest:
+        assert exact_distance(head, model, worst_word(head, model, min(8, longest))[0]) <= certificate.bound

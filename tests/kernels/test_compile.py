@@ -30,7 +30,7 @@ import hashlib, json, sys
 import torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from transductor.kernels.gpu import cuts, launch, matrix_gradients, passes, walking, word_tables
+from transductor.kernels.gpu import cuts, launch, matrix_gradients, normalised, passes, walking, word_tables
 from transductor.kernels.gpu import scan as gpu
 
 target = GPUTarget("cuda", 90, 32)
@@ -64,7 +64,8 @@ def compile_only(kernel, grid, *args, warps, stages=1, registers=None, **constan
             triton.compile(source, target=target, options=options)
             compiled += 1
 
-launch.launch = passes.launch = matrix_gradients.launch = walking.launch = word_tables.launch = compile_only
+launch.launch = passes.launch = matrix_gradients.launch = normalised.launch = compile_only
+walking.launch = word_tables.launch = compile_only
 
 def everything(dim, symbols, dtype=torch.float32, dense=False, bias=False, mask=False, packed=False, batch=2):
     batch, time = (1 if packed else batch), 8400
@@ -113,6 +114,17 @@ for dim, dtype in ((1, torch.float32), (6, torch.float64), (32, torch.bfloat16),
     tokens, weight = torch.zeros(2, 1, dtype=torch.long), torch.zeros(300, dim, dtype=dtype)
     for classes in (None, torch.zeros(7, dtype=torch.int32)):
         decoding.TokenDecoder(table, classes, weight, 100, 2)(tokens, state)
+for dim, dtype, kind, dense in (
+    (5, torch.float32, 3, False), (8, torch.float64, 2, False), (16, torch.float32, 1, True),
+    (32, torch.float32, 1, False), (64, torch.float32, 1, False), (64, torch.float64, 2, False),
+    (120, torch.float32, 1, False),
+):
+    batch, time = 2, 600
+    matrices = torch.ones(*((batch, time) if dense else (3,)), dim, dim, dtype=dtype)
+    tokens = None if dense else torch.zeros(batch, time, dtype=torch.long)
+    states, logs = normalised.forward(matrices, tokens, torch.ones(batch, dim, dtype=dtype), kind)
+    sides = states, logs.to(dtype), logs.to(dtype)
+    normalised.backward(matrices, tokens, states, sides, kind, 2.0**96)
 print(json.dumps({"keys": sorted(keys), "compiled": compiled}))
 '''
 

@@ -383,7 +383,8 @@ def test_the_arms_that_reports_know_are_those_of_the_studies():
     """A study need not be among them: then its arms stand in natural order."""
     paper = ["regular_gap", "length_generalization", "long_addition", "base_two_value"]
     ours = ["state_tracking", "ablations", "deep_injection", "tracking", "tracking_wide", "tracking_more"]
-    assert list(ARMS) == [*paper, *ours] == list(STUDIES)[: len(ARMS)]
+    beliefs = ["tracking_inside", "hidden_swaps", "repl_traces"]
+    assert list(ARMS) == [*paper, *ours, *beliefs] == list(STUDIES)[: len(ARMS)]
     for name, arms in ARMS.items():
         assert set(arms) == {arm.name for arm in STUDIES[name].arms}
         assert len(set(arms)) == len(arms)

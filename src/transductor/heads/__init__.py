@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from transductor.checks import one_of
+from transductor.heads.factored_filter import FactoredFilterHead
 from transductor.heads.filter import FilterHead
 from transductor.heads.lookback import LookbackHead
 from transductor.heads.random_features import RandomFeatureHead
@@ -15,6 +16,7 @@ from transductor.transitions import build_family
 
 __all__ = [
     "HEADS",
+    "FactoredFilterHead",
     "FilterHead",
     "HeadConfig",
     "HeadState",
@@ -27,7 +29,8 @@ __all__ = [
 ]
 
 HEADS: Final[dict[str, type[RationalHead]]] = {
-    head.name: head for head in (RationalHead, LookbackHead, UniversalHead, RandomFeatureHead, FilterHead)
+    head.name: head
+    for head in (RationalHead, LookbackHead, UniversalHead, RandomFeatureHead, FilterHead, FactoredFilterHead)
 }
 
 

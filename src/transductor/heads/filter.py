@@ -44,7 +44,7 @@ class FilterHead(RationalHead):
         if start.shape[-1] not in (dim, dim + 1):
             raise ValueError(f"initial_state must end in dimension {dim} or {dim + 1}; got {tuple(start.shape)}")
         logs = start[..., dim:] if start.shape[-1] > dim else torch.zeros_like(start[..., :1])
-        return torch.cat((normalised(start[..., :dim], "l1")[0], logs), -1)
+        return torch.cat((one_begun(start[..., :dim]), logs), -1)
 
     def beliefs(self, drive: Tensor, *, initial_state: Tensor | Normalised | None = None, **options: Any) -> Any:
         """Return beliefs ``(B, T, D)`` and the log-likelihoods ``(B, T)`` of the tokens so far, in float64.
@@ -74,7 +74,12 @@ class FilterHead(RationalHead):
         _refuse_bias(bias)
         if layout.shards is not None:
             raise ValueError("time_group must be None: a filter's beliefs are not computed across ranks")
-        start = self._begun(start)
+        return self._filtered(transitions, tokens, self._begun(start), layout)
+
+    def _filtered(
+        self, transitions: Tensor, tokens: Tensor | None, start: Tensor, layout: Layout
+    ) -> tuple[Tensor, Tensor]:
+        """Return what is shown, and what is last of it, from a start ``[h ; log]``."""
         states, logs = scan(
             transitions, tokens, initial_state=start[..., :-1], layout=layout, normalise="l1", backend=self.backend
         )
@@ -95,14 +100,24 @@ class FilterHead(RationalHead):
         """Return one step of a stream: the family's, divided by its sum."""
 
         def step(state: Tensor, drive: Tensor, parts: list[Stepper]) -> Tensor:
-            belief, likely = normalised(parts[0](state[..., :-1], drive), "l1")
-            return torch.cat((belief, _bounded(likely, belief).unsqueeze(-1)), -1)
+            return filtered_step(parts[0], state[..., :-1], drive)
 
         return Stepper.of_parts([super().stepper(table)], step)
 
     def _advanced(self, drive: Tensor, stream: HeadState, bias: Tensor | None, layout: Layout) -> tuple[Tensor, Tensor]:
         _refuse_bias(bias)
         return super()._advanced(drive, stream, bias, layout)
+
+
+def one_begun(start: Tensor) -> Tensor:
+    """Return a belief ``(..., D)`` of any scale as one of sum 1; zeros stay zeros."""
+    return normalised(start, "l1")[0]
+
+
+def filtered_step(step: Stepper, belief: Tensor, drive: Tensor) -> Tensor:
+    """Return ``[h ; log]`` after one step from a belief ``(..., D)``."""
+    after, likely = normalised(step(belief, drive), "l1")
+    return torch.cat((after, _bounded(likely, after).unsqueeze(-1)), -1)
 
 
 def _refuse_bias(bias: Tensor | None) -> None:

@@ -114,17 +114,23 @@ def _numba_refusal(problem: Problem) -> Exception | None:
     return None
 
 
+def triton_missing(device: torch.device) -> Exception | None:
+    """Return the error that says why Triton's kernels cannot run on a device; None where they can."""
+    if not TRITON_FOUND:
+        return ImportError("backend='triton' needs triton, which comes with CUDA builds of torch; use 'chunked'")
+    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET", "0") != "1":
+        return ValueError(
+            f"backend='triton' runs on a GPU; transitions are on {device.type}: use 'auto' or 'chunked' (to test "
+            "kernels on a CPU, slowly, set TRITON_INTERPRET=1)"
+        )
+    return None
+
+
 def _triton_refusal(problem: Problem) -> Exception | None:
     if problem.ring != "real":
         return _wrong_ring("triton", problem)
-    if not TRITON_FOUND:
-        return ImportError("backend='triton' needs triton, which comes with CUDA builds of torch; use 'chunked'")
-    device = problem.initial.device.type
-    if device != "cuda" and os.environ.get("TRITON_INTERPRET", "0") != "1":
-        return ValueError(
-            f"backend='triton' runs on a GPU; transitions are on {device}: use 'auto' or 'chunked' (to test kernels "
-            "on a CPU, slowly, set TRITON_INTERPRET=1)"
-        )
+    if (error := triton_missing(problem.initial.device)) is not None:
+        return error
     table = problem.tokens is None or problem.matrices.numel() < 2**31
     largest, rows_of_tokens = LARGEST_STATE, problem.tokens is not None and problem.offsets is None
     # A compiler would have to look into the question about the device.

@@ -1,31 +1,42 @@
 """The normalised scan as one registered torch operation, and who computes it.
 
-``engine`` is "numba" (CPU) or "chunked" (plain torch, everywhere).  A gradient that is to be differentiated again comes
-from the reference loop.
+``engine`` is "numba" (CPU), "triton" (GPU) or "chunked" (plain torch, everywhere).  A gradient that is to be
+differentiated again comes from the reference loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from transductor.checks import one_of, transformed
+from transductor.checks import differentiated, one_of, vmapped
 from transductor.kernels.cpu import normalised as cpu_normalised
 from transductor.kernels.cpu import scan as cpu
+from transductor.kernels.gpu.cuts import LARGEST_BELIEF, TRITON_FOUND
 from transductor.recurrence import normalised_chunks as torch_chunks
+from transductor.recurrence.backends import triton_missing
 from transductor.recurrence.normalised import cut_out, documents_side_by_side, reference
-from transductor.recurrence.normalised_chunks import alive_gradients, inverse_norms, inverse_of_start
+from transductor.recurrence.normalised_chunks import (
+    alive_gradients,
+    inverse_norms,
+    inverse_of_start,
+    matrix_gradient,
+)
 from transductor.recurrence.norms import LARGEST, Normalised, log_dtyped, logs_of, normalised, scaled
-from transductor.recurrence.problem import Problem, folded
+from transductor.recurrence.problem import Problem, folded, rows_side_by_side
 
 
 def normalised_backends() -> list[str]:
     """Return the backends that know ``normalise`` and can run here."""
-    return ["reference", "chunked", *(["numba"] if cpu.available() else [])]
+    numba, triton = ["numba"] if cpu.available() else [], ["triton"] if TRITON_FOUND else []
+    return ["reference", "chunked", *numba, *triton]
 
 
 def solved_normalised(problem: Problem, norm: str, backend: str) -> Normalised:
@@ -34,24 +45,46 @@ def solved_normalised(problem: Problem, norm: str, backend: str) -> Normalised:
     on_cpu = problem.initial.device.type == "cpu"
     if backend == "numba" and not on_cpu:
         raise ValueError(f"backend='numba' runs on the CPU; transitions are on {problem.initial.device}: use 'chunked'")
+    if backend == "triton" and (error := _triton_refusal(problem)) is not None:
+        raise error
     work = problem.initial.dtype
     problem = replace(problem, matrices=problem.matrices.to(work))
-    if backend == "reference" or not (problem.time and problem.batch) or transformed(problem.matrices, problem.initial):
+    leaves = problem.matrices, problem.initial
+    unknown = differentiated(*leaves) or (problem.offsets is not None and vmapped(*leaves, problem.tokens))
+    if backend == "reference" or not (problem.time and problem.batch) or unknown:
         return reference(problem, norm)
-    engine = backend
-    if backend == "auto":
-        engine = "numba" if on_cpu and cpu.available() else "chunked"
+    engine = backend if backend != "auto" else _quickest(problem)
     plain = folded(replace(problem, offsets=None))  # padded steps become identities
     operands = plain.matrices, plain.tokens, plain.initial, problem.offsets
     return Normalised(*torch.ops.transductor.normalised_scan(*operands, norm, engine))
 
 
+def _quickest(problem: Problem) -> str:
+    if problem.initial.device.type == "cpu":
+        return "numba" if cpu.available() else "chunked"
+    suits = problem.initial.device.type == "cuda" and _triton_refusal(problem) is None
+    return "triton" if suits else "chunked"
+
+
+def _triton_refusal(problem: Problem) -> Exception | None:
+    """Return the error that says why the GPU's kernels cannot compute a problem; None where they can."""
+    if (error := triton_missing(problem.initial.device)) is not None:
+        return error
+    if problem.state_dim > LARGEST_BELIEF:
+        return ValueError(
+            f"backend='triton' with normalise takes D ≤ {LARGEST_BELIEF}; got D = {problem.state_dim}: use 'chunked'"
+        )
+    return None
+
+
 def _forward(engine: str) -> Callable[..., tuple[Tensor, Tensor]]:
-    return _forward_on_cpu if engine == "numba" else torch_chunks.forward
+    return {"numba": _forward_on_cpu, "triton": _forward_on_gpu}.get(engine, torch_chunks.forward)
 
 
 def _backward(engine: str) -> Callable[..., tuple[Tensor | None, Tensor]]:
-    return _backward_on_cpu if engine == "numba" else torch_chunks.backward
+    if engine == "chunked":
+        return torch_chunks.backward
+    return partial(_backward_compiled, _retreat_on_gpu if engine == "triton" else cpu_normalised.backward)
 
 
 def _forward_on_cpu(matrices: Tensor, tokens: Tensor | None, initial: Tensor, norm: str) -> tuple[Tensor, Tensor]:
@@ -60,7 +93,19 @@ def _forward_on_cpu(matrices: Tensor, tokens: Tensor | None, initial: Tensor, no
     return states, logs_of(norms, powers + exponent.unsqueeze(1))
 
 
-def _backward_on_cpu(
+# Importing Triton takes a second, and it is not everywhere.
+def _gpu() -> ModuleType:
+    return import_module("transductor.kernels.gpu.normalised")
+
+
+def _forward_on_gpu(matrices: Tensor, tokens: Tensor | None, initial: Tensor, norm: str) -> tuple[Tensor, Tensor]:
+    begun, exponent = scaled(initial)
+    states, logs = _gpu().forward(matrices, tokens, begun, cpu_normalised.KINDS[norm])
+    return states, logs + logs_of(torch.ones_like(logs), exponent.unsqueeze(1))
+
+
+def _backward_compiled(
+    retreat: Callable[..., tuple[Tensor | None, Tensor]],
     matrices: Tensor,
     tokens: Tensor | None,
     initial: Tensor,
@@ -74,11 +119,23 @@ def _backward_on_cpu(
     begun, log_begun = normalised(initial, norm)
     grad, totals = alive_gradients(logs, *sent)
     sides = grad, totals, inverse_norms(log_begun, logs, states.dtype)
-    to_matrices, leaving = cpu_normalised.backward(
-        matrices, tokens, begun, states, sides, cpu_normalised.KINDS[norm], LARGEST[states.dtype],
-        wants_matrices=wants_matrices,
+    kind, limit = cpu_normalised.KINDS[norm], LARGEST[states.dtype]
+    to_matrices, leaving = retreat(
+        matrices, tokens, begun, states, sides, kind, limit, wants_matrices=wants_matrices
     )  # fmt: skip
     return to_matrices, leaving * inverse_of_start(log_begun, states.dtype)
+
+
+def _retreat_on_gpu(
+    matrices: Tensor, tokens: Tensor | None, begun: Tensor, states: Tensor, *how: Any, wants_matrices: bool
+) -> tuple[Tensor | None, Tensor]:
+    adjoints, leaving = _gpu().backward(matrices, tokens, states, *how)
+    if not wants_matrices:
+        return None, leaving
+    to_matrices = _gpu().matrix_gradient(matrices, tokens, begun, states, adjoints)
+    if to_matrices is None:
+        to_matrices = matrix_gradient(matrices, tokens, begun, states, adjoints)
+    return to_matrices, leaving
 
 
 @torch.library.custom_op("transductor::normalised_scan", mutates_args=())
@@ -194,3 +251,13 @@ def _differentiate(ctx: Any, grad: Tensor | None, grad_logs: Tensor | None) -> t
 
 
 _scan.register_autograd(_differentiate, setup_context=_remember)
+
+
+@_scan.register_vmap
+def _(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    """Run many scans as one: rows side by side, each with its own part of one long table."""
+    *operands, offsets, norm, engine = arguments
+    assert offsets is None
+    folded_rows = rows_side_by_side(info.batch_size, in_dims, operands)
+    states, logs = torch.ops.transductor.normalised_scan(*folded_rows, None, norm, engine)
+    return (states.unflatten(0, (info.batch_size, -1)), logs.unflatten(0, (info.batch_size, -1))), (0, 0)

@@ -19,7 +19,7 @@ from transductor.recurrence import chunked as torch_chunks
 from transductor.recurrence import columns
 from transductor.recurrence.derivatives import States, differentiable_gradients
 from transductor.recurrence.overflow import all_finite
-from transductor.recurrence.problem import Problem, documents, folded
+from transductor.recurrence.problem import Problem, documents, folded, rows_side_by_side
 from transductor.recurrence.reference import reference
 
 
@@ -178,23 +178,11 @@ _scan.register_autograd(_differentiate, setup_context=_remember)
 @_scan.register_vmap
 def _(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[tuple[Tensor, ...], tuple[int | None, ...]]:
     """Run many scans as one inside a compiled graph: rows side by side, each with its own part of one long table."""
-    *operands, engine = arguments
+    *operands, offsets, engine = arguments
     size = info.batch_size
-    matrices, tokens, bias, initial, mask, offsets = (
-        None if value is None else value.movedim(dim, 0) if dim is not None else value.expand(size, *value.shape)
-        for value, dim in zip(operands, in_dims, strict=False)
-    )
     if offsets is not None:
         raise NotImplementedError("vmap over packed documents: give cu_seqlens outside of vmap")
-    assert matrices is not None
-    if tokens is not None:
-        symbols = matrices.shape[1]
-        shift = symbols * torch.arange(size, device=tokens.device)[:, None, None]
-        known = (tokens >= 0) & (tokens < symbols)
-        tokens = torch.where(
-            known, tokens + shift, size * symbols
-        )  # an unknown token must not point to another scan's matrices
-    folded = (None if value is None else value.flatten(0, 1) for value in (matrices, tokens, bias, initial, mask))
+    folded = rows_side_by_side(size, in_dims, operands)
     states, *products = torch.ops.transductor.scan(*folded, None, engine)
     if engine != "triton":
         return (states.unflatten(0, (size, -1)), *products), (0, None, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -59,6 +60,27 @@ def some_rows(problem: Problem, rows: Tensor) -> Problem:
         initial=problem.initial if problem.offsets is not None else problem.initial[rows],
         mask=None if problem.mask is None else problem.mask[rows],
     )
+
+
+def rows_side_by_side(
+    size: int, in_dims: Sequence[int | None], operands: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """Return the operands of ``size`` scans as those of one: matrices and tokens, then what has rows.
+
+    ``in_dims`` says along which dimension of an operand the scans lie; None for one that all of them share.
+    """
+    values = [
+        None if value is None else value.movedim(dim, 0) if dim is not None else value.expand(size, *value.shape)
+        for value, dim in zip(operands, in_dims, strict=False)
+    ]
+    matrices, tokens = values[:2]
+    assert matrices is not None
+    if tokens is not None:
+        symbols = matrices.shape[1]
+        shift = symbols * torch.arange(size, device=tokens.device)[:, None, None]
+        # An unknown token must not point to another scan's matrices.
+        values[1] = torch.where((tokens >= 0) & (tokens < symbols), tokens + shift, size * symbols)
+    return [None if value is None else value.flatten(0, 1) for value in values]
 
 
 def documents(offsets: Tensor, time: int) -> tuple[Tensor, Tensor]:

@@ -123,8 +123,8 @@ def scan(
         normalise: ``"l1"``, ``"l2"`` or ``"max"``: divide every state by that norm, over the real numbers without bias.
             Non-negative matrices and ``"l1"`` are the forward algorithm: beliefs, and the log-likelihood.
         backend: ``"auto"``, or ``"reference"``, ``"kogge_stone"``, ``"chunked"`` (plain torch, any device), ``"numba"``
-            (compiled loops on a CPU), ``"triton"`` (kernels on a GPU; D ≤ 64, rows of tokens D ≤ 128), ``"columns"``
-            (plain torch, for matrices with at most one entry in a column: products of chunks in O(D)).
+            (compiled loops on a CPU), ``"triton"`` (kernels on a GPU; D ≤ 64, rows of tokens or ``normalise`` D ≤ 128),
+            ``"columns"`` (plain torch, for matrices with at most one entry in a column: products of chunks in O(D)).
         return_final: Also return the state after the last real step of each row (of each document).
 
     Returns:

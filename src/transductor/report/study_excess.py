@@ -27,8 +27,10 @@ def by_process(study: StudyRecords) -> dict[str, dict[str, ArmRuns]]:
 
 
 def process_label(process: str) -> str:
-    """Write what is tracked: ``5_slow`` is *5 states, slow*."""
+    """Write what is tracked: ``5_slow`` is *5 states, slow*, ``five_things`` *five things*."""
     states, _, rest = process.partition("_")
+    if not states.isdigit():
+        return process.replace("_", " ")
     return ", ".join([f"{states} states", *rest.split("_")]) if rest else process
 
 

@@ -39,6 +39,8 @@ def study_figure(study: StudyRecords) -> Figure:
         "tracking": excess_figure,
         "tracking_wide": excess_figure,
         "tracking_more": excess_figure,
+        "tracking_inside": excess_figure,
+        "hidden_swaps": excess_figure,
     }.get(study.name, _values if study.of_numbers else _by_input)
     with matplotlib.rc_context(READABLE):
         if not any(True for series in study.series() for _ in series.answers()):

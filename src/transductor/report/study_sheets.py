@@ -46,6 +46,8 @@ def study_sheets(study: StudyRecords) -> list[Sheet]:
         "tracking": excess_sheets,
         "tracking_wide": excess_sheets,
         "tracking_more": excess_sheets,
+        "tracking_inside": excess_sheets,
+        "hidden_swaps": excess_sheets,
     }.get(study.name, _values if study.of_numbers else _by_input)
     sheets = [_claims(study), *own(study), _machines(study), _runs(study)]
     return [sheet for sheet in sheets if sheet.rows]

@@ -36,6 +36,9 @@ LABELS = {
     "c6": "C6",
     "s3": "S3",
     "flip_flop": "flip-flop",
+    "five_of_8": "five filters of 8",
+    "ten_of_20": "ten filters of 20",
+    "one_of_120": "one filter of 120",
 }
 # Cool colours mark models with an automaton, warm colours models without one.
 COLOURS = {
@@ -52,6 +55,9 @@ COLOURS = {
     "lstm": "#8c6d46",
     "lstm_paper": "#8c6d46",
     "filter": "#1f5fbf",
+    "five_of_8": "#7aa6e0",
+    "ten_of_20": "#1f5fbf",
+    "one_of_120": "#12224f",
     "orthogonal": "#35b0ab",
     "dense": "#ee9b3a",
     "columns": "#7b52ab",

@@ -8,13 +8,16 @@ from transductor.studies.code_models import code_models, code_models_c, quick_co
 from transductor.studies.counting import length_generalization, regular_gap
 from transductor.studies.deep_injection import deep_injection
 from transductor.studies.demo import DemoStudy, certified_demo, run_demo
+from transductor.studies.hidden_swaps import hidden_swaps
 from transductor.studies.long_addition import long_addition
+from transductor.studies.repl_traces import repl_traces
 from transductor.studies.reproduction import reproduce
 from transductor.studies.running import run_arm
 from transductor.studies.state_tracking import state_tracking
 from transductor.studies.stream_defaults import stream_defaults
 from transductor.studies.study import Arm, Probe, Study
 from transductor.studies.tracking import tracking, tracking_more, tracking_wide
+from transductor.studies.tracking_inside import tracking_inside
 
 __all__ = [
     "OF_CODE",
@@ -29,16 +32,19 @@ __all__ = [
     "code_models",
     "code_models_c",
     "deep_injection",
+    "hidden_swaps",
     "length_generalization",
     "long_addition",
     "quick_code",
     "regular_gap",
+    "repl_traces",
     "reproduce",
     "run_arm",
     "run_demo",
     "state_tracking",
     "stream_defaults",
     "tracking",
+    "tracking_inside",
     "tracking_more",
     "tracking_wide",
 ]
@@ -56,6 +62,9 @@ STUDIES: Final[dict[str, Study]] = {
         tracking,
         tracking_wide,
         tracking_more,
+        tracking_inside,
+        hidden_swaps,
+        repl_traces,
     )
 }
 

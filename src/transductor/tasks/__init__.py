@@ -13,6 +13,7 @@ from transductor.tasks.flip_flop import FlipFlop, FlipFlopWithUndo
 from transductor.tasks.group_word_problem import GroupWordProblem
 from transductor.tasks.held_count import HeldCount
 from transductor.tasks.hidden_process import HiddenProcess
+from transductor.tasks.hidden_swaps import HiddenSwaps
 from transductor.tasks.long_addition import LongAddition
 from transductor.tasks.modular_arithmetic import ModularArithmetic, ModularArithmeticLeftToRight
 from transductor.tasks.modular_counting import ModularCounting
@@ -40,6 +41,7 @@ __all__ = [
     "GroupWordProblem",
     "HeldCount",
     "HiddenProcess",
+    "HiddenSwaps",
     "LongAddition",
     "ModularArithmetic",
     "ModularArithmeticLeftToRight",

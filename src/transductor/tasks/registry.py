@@ -17,6 +17,7 @@ from transductor.tasks.even_pairs import EvenPairs
 from transductor.tasks.flip_flop import FlipFlop, FlipFlopWithUndo
 from transductor.tasks.group_word_problem import GroupWordProblem
 from transductor.tasks.held_count import HeldCount
+from transductor.tasks.hidden_swaps import HiddenSwaps
 from transductor.tasks.long_addition import LongAddition
 from transductor.tasks.modular_arithmetic import ModularArithmetic, ModularArithmeticLeftToRight
 from transductor.tasks.modular_counting import ModularCounting
@@ -51,6 +52,7 @@ TASKS: Final[dict[str, Callable[..., Task]]] = {
     "copying": Copying,
     "recall": AssociativeRecall,
     "partly_observed": PartlyObserved,
+    "hidden_swaps": HiddenSwaps,
     "repl_traces": ReplTraces,
     "repl_traces_observed": partial(ReplTraces, hidden=0.0),
     "chess": Chess,
@@ -72,6 +74,7 @@ _NUMBERED: Final = (
     "boolean",
     "copying",
     "partly_observed",
+    "hidden_swaps",
     "repl_traces",
     "repl_traces_observed",
     "chess",

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 TRITON_FOUND = find_spec("triton") is not None
 LARGEST_STATE = 64  # d up to which a row of a matrix fits in a thread
 LARGEST_WALK = 128  # d up to which a matrix fits in the threads of one program
+LARGEST_BELIEF = 128  # d up to which a matrix fits in the registers of a program, for the normalised scan
 
 
 def ceiling(numerator: int, denominator: int) -> int:
