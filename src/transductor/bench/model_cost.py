@@ -73,6 +73,11 @@ class ModelCostStudy:
         return ModelCostStudy(**sizes, contexts=(128, 512))  # type: ignore[arg-type]
 
     @staticmethod
+    def of_bytes() -> ModelCostStudy:
+        """Return the study of a byte-level model of 14 million parameters, which is trained for language."""
+        return ModelCostStudy(width=384, layers=8, attention_heads=6, batch=16, contexts=(2048,), decode_batches=(1,))
+
+    @staticmethod
     def small() -> ModelCostStudy:
         """Return a study of seconds: a quick check that everything runs."""
         sizes = {"width": 16, "layers": 2, "attention_heads": 2, "state_dim": 4, "vocab_size": 8, "length": 32}

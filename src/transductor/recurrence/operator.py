@@ -3,10 +3,14 @@
 ``torch.compile`` sees a single node with known shapes, whatever the length.  ``engine`` chooses the kernels behind it:
 "triton" (GPU, or Triton's interpreter), "numba" (CPU), "chunked" (plain torch, everywhere) or "columns" (for
 matrices with at most one entry in a column).
+
+Torch takes longer to call a registered operation of Python than a GPU to compute a small scan.  So where no one looks
+at operations (no compiler, no mode, no tensors of another type), the same functions are called directly.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, cast
 
 import torch
@@ -29,7 +33,10 @@ def kernel_scan(problem: Problem, engine: str) -> Tensor:
         return reference(problem)
     flat = problem if engine == "triton" else folded(problem)
     operands = flat.matrices, flat.tokens, flat.bias, flat.initial, flat.mask, flat.offsets
-    states = cast(Tensor, torch.ops.transductor.scan(*operands, engine)[0])
+    if _unseen(*operands):
+        states = _direct_states(*operands, engine)
+    else:
+        states = cast(Tensor, torch.ops.transductor.scan(*operands, engine)[0])
     if flat is not problem and problem.offsets is not None and readable(states) and not all_finite(states):
         return reference(problem)  # a folded boundary is a zero matrix, which an infinite state turns into NaN
     return states
@@ -42,13 +49,30 @@ def kernel_states(engine: str) -> States:
 
 
 def _triton_states(matrices: Tensor, tokens: Tensor | None, bias: Tensor | None, initial: Tensor) -> Tensor:
-    return cast(Tensor, _gpu().forward(matrices, tokens, bias, initial, None, None)[0])
+    return cast(Tensor, _gpu("forward")(matrices, tokens, bias, initial, None, None)[0])
 
 
-def _gpu() -> Any:
-    from transductor.kernels.gpu import scan  # Triton is optional
+@cache
+def _gpu(name: str) -> Any:
+    """Return the forward or the backward pass of the kernels."""
+    from transductor.kernels.gpu import repeats, scan  # Triton is optional
 
-    return scan
+    return repeats.Repeats(getattr(scan, name))
+
+
+def forget_repeats() -> None:
+    """Follow every kind of call on a GPU again: for whoever changes kernels, or how rows are cut."""
+    _gpu.cache_clear()
+
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def _unseen(*operands: Tensor | None) -> bool:
+    """Tell whether neither a compiler nor a mode of torch looks at operations on these, which are plain tensors."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        return False
+    return all(operand is None or type(operand) in _PLAIN for operand in operands)
 
 
 @torch.library.custom_op("transductor::scan", mutates_args=())
@@ -64,10 +88,16 @@ def _scan(
     """Compute states, and the products of chunks and of groups of chunks where the backward pass uses them again."""
     if engine == "triton":
         starts = _starts(offsets, matrices, tokens)
-        return cast("tuple[Tensor, Tensor, Tensor]", _gpu().forward(matrices, tokens, bias, initial, mask, starts))
+        return cast("tuple[Tensor, Tensor, Tensor]", _gpu("forward")(matrices, tokens, bias, initial, mask, starts))
     nothing = initial.new_empty(0)
+    return _states(matrices, tokens, bias, initial, engine), nothing, nothing.clone()
+
+
+def _states(
+    matrices: Tensor, tokens: Tensor | None, bias: Tensor | None, initial: Tensor, engine: str
+) -> Tensor:
     states_of = columns.forward if engine == "columns" else kernel_states(engine)
-    return states_of(matrices, tokens, bias, initial), nothing, nothing.clone()
+    return states_of(matrices, tokens, bias, initial)
 
 
 @_scan.register_fake
@@ -105,26 +135,46 @@ def _scan_backward(
     wants_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute gradients of matrices, bias and initial states; empty where they are not wanted."""
+    starts = _starts(offsets, matrices, tokens) if engine == "triton" else None
+    to_matrices, to_bias, to_initial = _gradients(
+        matrices, tokens, initial, mask, starts, states, chunk_products, group_products, grad, engine,
+        wants_matrices=wants_matrices, additive=additive, wants_bias=wants_bias,
+    )  # fmt: skip
     nothing = grad.new_empty(0)
-    to_matrices: Tensor | None
-    to_bias: Tensor | None
-    if engine == "triton":
-        starts = _starts(offsets, matrices, tokens)
-        to_matrices, to_bias, to_initial = _gpu().backward(
-            matrices, tokens, initial, mask, starts, states, chunk_products, group_products, grad,
-            wants_matrices=wants_matrices, wants_bias=wants_bias,
-        )  # fmt: skip
-    elif engine in ("numba", "columns"):
-        to_matrices, to_bias, to_initial = (cpu if engine == "numba" else columns).backward(
-            matrices, tokens, initial, states, grad, wants_matrices=wants_matrices
-        )
-    else:
-        to_matrices, to_bias, to_initial = torch_chunks.backward(
-            matrices, tokens, additive, initial, states, grad, wants_matrices=wants_matrices
-        )
     if to_bias is None or not wants_bias:
         to_bias = nothing.clone()
     return nothing if to_matrices is None else to_matrices, to_bias, to_initial
+
+
+def _gradients(
+    matrices: Tensor,
+    tokens: Tensor | None,
+    initial: Tensor,
+    mask: Tensor | None,
+    starts: Tensor | None,
+    states: Tensor,
+    chunk_products: Tensor | None,
+    group_products: Tensor | None,
+    grad: Tensor,
+    engine: str,
+    *,
+    wants_matrices: bool,
+    additive: bool,
+    wants_bias: bool,
+) -> tuple[Tensor | None, Tensor | None, Tensor]:
+    """Compute gradients of matrices, bias and initial states; one that is not wanted may be None."""
+    if engine == "triton":
+        found = _gpu("backward")(
+            matrices, tokens, initial, mask, starts, states, chunk_products, group_products, grad,
+            wants_matrices=wants_matrices, wants_bias=wants_bias,
+        )  # fmt: skip
+        return cast("tuple[Tensor | None, Tensor | None, Tensor]", found)
+    if engine == "chunked":
+        return torch_chunks.backward(
+            matrices, tokens, additive, initial, states, grad, wants_matrices=wants_matrices
+        )
+    backward = cpu.backward if engine == "numba" else columns.backward
+    return backward(matrices, tokens, initial, states, grad, wants_matrices=wants_matrices)
 
 
 @_scan_backward.register_fake
@@ -152,19 +202,45 @@ def _differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | Non
         return (None,) * 7
     matrices, tokens, bias, initial, mask, offsets, *computed = ctx.saved_tensors
     needs = ctx.needs_input_grad
-    if torch.is_grad_enabled():  # create_graph=True: a gradient that can be differentiated again
-        problem = Problem(matrices, tokens, bias, initial, mask, offsets)
-        needed = needs[0], needs[2], needs[3]
-        gradients = differentiable_gradients(problem, kernel_states(ctx.engine), needed, grad)
-        return gradients[0], None, *gradients[1:], None, None, None
+    if torch.is_grad_enabled():
+        return _differentiable(ctx, matrices, tokens, bias, initial, mask, offsets, grad)
     additive = bias is not None
-    to_matrices, to_bias, to_initial = torch.ops.transductor.scan_backward(
+    gradients = torch.ops.transductor.scan_backward(
         matrices, tokens, initial, mask, offsets, *computed, grad, ctx.engine, needs[0], additive, additive and needs[2]
     )
+    return _arranged(needs, bias, *gradients)
+
+
+def _differentiable(
+    ctx: Any,
+    matrices: Tensor,
+    tokens: Tensor | None,
+    bias: Tensor | None,
+    initial: Tensor,
+    mask: Tensor | None,
+    offsets: Tensor | None,
+    grad: Tensor,
+) -> tuple[Tensor | None, ...]:
+    """Return gradients that can be differentiated again, as ``create_graph=True`` asks for."""
+    problem, needs = Problem(matrices, tokens, bias, initial, mask, offsets), ctx.needs_input_grad
+    needed = needs[0], needs[2], needs[3]
+    gradients = differentiable_gradients(problem, kernel_states(ctx.engine), needed, grad)
+    return gradients[0], None, *gradients[1:], None, None, None
+
+
+def _arranged(
+    needs: tuple[bool, ...],
+    bias: Tensor | None,
+    to_matrices: Tensor | None,
+    to_bias: Tensor | None,
+    to_initial: Tensor | None,
+) -> tuple[Tensor | None, ...]:
+    """Return a gradient, or None, for each of the operands of the operation."""
+    wanted = to_bias is not None and bias is not None and needs[2]
     return (
         to_matrices if needs[0] else None,
         None,
-        to_bias.to(bias.dtype) if additive and needs[2] else None,
+        to_bias.to(bias.dtype) if wanted else None,
         to_initial if needs[3] else None,
         None,
         None,
@@ -173,6 +249,76 @@ def _differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | Non
 
 
 _scan.register_autograd(_differentiate, setup_context=_remember)
+
+
+def _direct_states(
+    matrices: Tensor,
+    tokens: Tensor | None,
+    bias: Tensor | None,
+    initial: Tensor,
+    mask: Tensor | None,
+    offsets: Tensor | None,
+    engine: str,
+) -> Tensor:
+    learned = matrices.requires_grad or initial.requires_grad or (bias is not None and bias.requires_grad)
+    if learned and torch.is_grad_enabled():
+        states = _DirectScan.apply(matrices, tokens, bias, initial, mask, offsets, engine)  # type: ignore[no-untyped-call]
+        return cast(Tensor, states)
+    if engine == "triton":
+        starts = _starts(offsets, matrices, tokens)
+        return cast(Tensor, _gpu("forward")(matrices, tokens, bias, initial, mask, starts)[0])
+    return _states(matrices, tokens, bias, initial, engine)
+
+
+class _DirectScan(torch.autograd.Function):
+    """The same without the operation; torch looks the signature up at every call of a ``setup_context``."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        matrices: Tensor,
+        tokens: Tensor | None,
+        bias: Tensor | None,
+        initial: Tensor,
+        mask: Tensor | None,
+        offsets: Tensor | None,
+        engine: str,
+    ) -> Tensor:
+        starts = chunk_products = group_products = None
+        if engine == "triton":
+            starts = _starts(offsets, matrices, tokens)
+            states, chunk_products, group_products = _gpu("forward")(matrices, tokens, bias, initial, mask, starts)
+        else:
+            states = _states(matrices, tokens, bias, initial, engine)
+        ctx.engine = engine
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(
+            matrices, tokens, bias, initial, mask, offsets, starts, states, chunk_products, group_products
+        )  # fmt: skip
+        return cast(Tensor, states)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
+        if grad is None:
+            return (None,) * 7
+        saved = ctx.saved_tensors  # read once: a checkpoint computes them again at every look
+        matrices, tokens, bias, initial, mask, offsets, starts, *computed = saved
+        needs = ctx.needs_input_grad
+        if torch.is_grad_enabled():
+            return _differentiable(ctx, matrices, tokens, bias, initial, mask, offsets, grad)
+        additive = bias is not None
+        wants_bias = additive and needs[2]
+        if _unseen(*saved, grad):
+            gradients = _gradients(
+                matrices, tokens, initial, mask, starts, *computed, grad, ctx.engine,
+                wants_matrices=needs[0], additive=additive, wants_bias=wants_bias,
+            )  # fmt: skip
+        else:  # a graph that is compiled as it is differentiated
+            computed = [grad.new_empty(0) if value is None else value for value in computed]
+            gradients = torch.ops.transductor.scan_backward(
+                matrices, tokens, initial, mask, offsets, *computed, grad, ctx.engine, needs[0], additive, wants_bias
+            )
+        return _arranged(needs, bias, *gradients)
 
 
 @_scan.register_vmap
