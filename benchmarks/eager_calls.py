@@ -1,4 +1,4 @@
-"""What does one eager call cost?  The scan beside torch's attention and LSTM, where Python takes longer than the device.
+"""What does one eager call cost?  The scan beside torch's attention and LSTM, where Python is slower than the device.
 
 Every contender is called many times in turn, from an idle device to an idle one (``call``), and in bursts that wait for
 the device at their end alone (``burst``): the first is what a reader of one sequence waits for, the second what a
@@ -64,7 +64,11 @@ def measured(case, device, names, rounds):
     outcome = {name: {} for name, _ in calls}
     for (name, act), kinds in samples.items():
         outcome[name][act] = {
-            kind: {"seconds": median(values), "lower_quartile": sorted(values)[len(values) // 4], "samples": len(values)}
+            kind: {
+                "seconds": median(values),
+                "lower_quartile": sorted(values)[len(values) // 4],
+                "samples": len(values),
+            }
             for kind, values in kinds.items()
         }
     return {"case": to_plain(case), "label": str(case), "contenders": outcome}
@@ -90,7 +94,10 @@ def main():
     began = time.perf_counter()
     gc.collect()
     with quiet_collector():
-        cells = [measured(case, options.device, options.only, options.rounds) for case in CASES[options.device][: options.first]]
+        cells = [
+            measured(case, options.device, options.only, options.rounds)
+            for case in CASES[options.device][: options.first]
+        ]
     settings = {"rounds": options.rounds, "burst": BURST, "contenders": list(options.only)}
     here = run_environment(options.device, began)
     name = f"eager_calls_{options.device}"

@@ -46,7 +46,7 @@ def readable(values: Tensor) -> bool:
     Not inside a compiled graph or a vmapped function, which cannot branch on them, and not on an accelerator, where
     every call would have to wait for it.
     """
-    return values.device.type == "cpu" and not torch.compiler.is_compiling() and not vmapped(values)
+    return values.is_cpu and not torch.compiler.is_compiling() and not _batched(values)
 
 
 def vmapped(*values: Tensor | None) -> bool:

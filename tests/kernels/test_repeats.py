@@ -9,7 +9,7 @@ import pytest
 import torch
 
 pytest.importorskip("triton")
-from tests.kernels.test_triton import DEVICE, ON_GPU
+from tests.kernels.test_triton import DEVICE, ON_GPU, on_gpu
 from transductor.bench.workloads import Case, draw
 from transductor.kernels.gpu import cuts, repeats, scan
 from transductor.recurrence import operator
@@ -131,6 +131,7 @@ def test_what_does_more_than_launch_is_not_repeated(made_again):
     assert not made_again
 
 
+@on_gpu  # Triton's interpreter serves one thread
 def test_threads_may_repeat_the_same_call():
     """Each fills in addresses of its own."""
     case = CASES[0]
@@ -139,7 +140,7 @@ def test_threads_may_repeat_the_same_call():
     expected, found = [outcome(case, seed) for seed in range(4)], {}
 
     def work(seed):
-        for _ in range(20 if ON_GPU else 2):
+        for _ in range(20):
             found[seed] = outcome(case, seed)
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]

@@ -70,9 +70,10 @@ class Blocks:
         """
         batch = queries.shape[0]
         rows = self.of_queries(queries, 2), self.of_keys(keys, 2), self.of_keys(values, 2)
-        folded = (value.transpose(1, 2).flatten(0, 1) for value in rows)
-        mixed = F.scaled_dot_product_attention(*folded, attn_mask=added)
-        return mixed.unflatten(0, (batch, self.count)).transpose(1, 2).flatten(2, 3)[:, :, : self.time]
+        queries, keys, values = (value.transpose(1, 2).flatten(0, 1) for value in rows)
+        mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=added)
+        blocks: Tensor = mixed.unflatten(0, (batch, self.count)).transpose(1, 2)
+        return blocks.flatten(2, 3)[:, :, : self.time]
 
 
 def windowed_attention(queries: Tensor, keys: Tensor, values: Tensor, window: int) -> Tensor:

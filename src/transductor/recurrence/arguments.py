@@ -90,7 +90,7 @@ class Arguments(NamedTuple):
                 )
             _check_weights("initial_state", initial, ring)
             _check_device("initial_state", initial, transitions)
-            initial = _rows(initial if initial.dtype == work else initial.to(work), rows)
+            initial = initial if initial.dtype == work else initial.to(work)
         return Problem(matrices, tokens, bias, initial, layout.mask, layout.local_offsets, ring.name), layout
 
     def _checked_drive(self, ring: Semiring) -> tuple[Tensor, Tensor | None]:
@@ -127,15 +127,6 @@ class Arguments(NamedTuple):
         _check_exact("token_bias", self.token_bias, (self.transitions.shape[0], shape[-1]), ring, self.transitions)
         per_token = self.token_bias.to(work)[tokens]
         return per_token if bias is None else ring.add(per_token, bias)
-
-
-def _rows(initial: Tensor, rows: int) -> Tensor:
-    """Return ``(D)`` or ``(N, D)`` as ``(N, D)``; a single row by a view, whose gradient is no sum."""
-    if initial.ndim == 2:
-        return initial
-    if rows == 1 and not torch.compiler.is_compiling():  # a graph that saw rows counted would hold for as many only
-        return initial.unsqueeze(0)
-    return initial.expand(rows, -1)
 
 
 def _check_exact(argument: str, value: Tensor, shape: tuple[int, ...], ring: Semiring, like: Tensor) -> None:

@@ -52,9 +52,9 @@ def solved(problem: Problem, backend: str) -> Tensor:
     chosen = _quickest(problem) if backend == "auto" else BACKENDS.get(backend) or STRUCTURED[backend]
     if backend != "auto" and (error := chosen.refusal(problem)) is not None:
         raise error
-    if not chosen.widens and problem.matrices.dtype != problem.initial.dtype:
-        problem = replace(problem, matrices=problem.matrices.to(problem.initial.dtype))
-    operands = problem.matrices, problem.bias, problem.initial
+    if not chosen.widens and problem.matrices.dtype != problem.start.dtype:
+        problem = replace(problem, matrices=problem.matrices.to(problem.start.dtype))
+    operands = problem.matrices, problem.bias, problem.start
     if transformed(*operands):
         return _transformed(problem, chosen)
     return chosen.states(problem)
@@ -106,7 +106,7 @@ def _wrong_ring(backend: str, problem: Problem) -> ValueError:
 def _numba_refusal(problem: Problem) -> Exception | None:
     if problem.ring != "real":
         return _wrong_ring("numba", problem)
-    device = problem.initial.device.type
+    device = problem.start.device.type
     if device != "cpu":
         return ValueError(f"backend='numba' runs on the CPU; transitions are on {device}: use 'triton' or 'chunked'")
     if not cpu.available():
@@ -119,7 +119,7 @@ def _triton_refusal(problem: Problem) -> Exception | None:
         return _wrong_ring("triton", problem)
     if not TRITON_FOUND:
         return ImportError("backend='triton' needs triton, which comes with CUDA builds of torch; use 'chunked'")
-    device = problem.initial.device.type
+    device = problem.start.device.type
     if device != "cuda" and os.environ.get("TRITON_INTERPRET", "0") != "1":
         return ValueError(
             f"backend='triton' runs on a GPU; transitions are on {device}: use 'auto' or 'chunked' (to test kernels "
@@ -172,7 +172,7 @@ BACKENDS: Final[dict[str, Backend]] = {
             "triton",
             lambda problem: kernel_scan(problem, "triton"),
             refusal=_triton_refusal,
-            suits=lambda problem: problem.initial.device.type == "cuda",
+            suits=lambda problem: problem.start.device.type == "cuda",
             plain=kernel_states("triton"),
             traceable=True,
             widens=True,

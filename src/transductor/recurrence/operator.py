@@ -32,10 +32,10 @@ def kernel_scan(problem: Problem, engine: str) -> Tensor:
     if problem.time == 0 or problem.batch == 0:
         return reference(problem)
     flat = problem if engine == "triton" else folded(problem)
-    operands = flat.matrices, flat.tokens, flat.bias, flat.initial, flat.mask, flat.offsets
-    if _unseen(*operands):
-        states = _direct_states(*operands, engine)
+    if _unseen(flat.matrices, flat.tokens, flat.bias, flat.start, flat.mask, flat.offsets):
+        states = _direct_states(flat, engine)
     else:
+        operands = flat.matrices, flat.tokens, flat.bias, flat.initial, flat.mask, flat.offsets
         states = cast(Tensor, torch.ops.transductor.scan(*operands, engine)[0])
     if flat is not problem and problem.offsets is not None and readable(states) and not all_finite(states):
         return reference(problem)  # a folded boundary is a zero matrix, which an infinite state turns into NaN
@@ -65,14 +65,14 @@ def forget_repeats() -> None:
     _gpu.cache_clear()
 
 
-_PLAIN = (Tensor, torch.nn.Parameter)
+_PLAIN = {Tensor, torch.nn.Parameter, type(None)}
 
 
 def _unseen(*operands: Tensor | None) -> bool:
     """Tell whether neither a compiler nor a mode of torch looks at operations on these, which are plain tensors."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return False
-    return all(operand is None or type(operand) in _PLAIN for operand in operands)
+    return {type(operand) for operand in operands} <= _PLAIN
 
 
 @torch.library.custom_op("transductor::scan", mutates_args=())
@@ -93,9 +93,7 @@ def _scan(
     return _states(matrices, tokens, bias, initial, engine), nothing, nothing.clone()
 
 
-def _states(
-    matrices: Tensor, tokens: Tensor | None, bias: Tensor | None, initial: Tensor, engine: str
-) -> Tensor:
+def _states(matrices: Tensor, tokens: Tensor | None, bias: Tensor | None, initial: Tensor, engine: str) -> Tensor:
     states_of = columns.forward if engine == "columns" else kernel_states(engine)
     return states_of(matrices, tokens, bias, initial)
 
@@ -170,9 +168,7 @@ def _gradients(
         )  # fmt: skip
         return cast("tuple[Tensor | None, Tensor | None, Tensor]", found)
     if engine == "chunked":
-        return torch_chunks.backward(
-            matrices, tokens, additive, initial, states, grad, wants_matrices=wants_matrices
-        )
+        return torch_chunks.backward(matrices, tokens, additive, initial, states, grad, wants_matrices=wants_matrices)
     backward = cpu.backward if engine == "numba" else columns.backward
     return backward(matrices, tokens, initial, states, grad, wants_matrices=wants_matrices)
 
@@ -202,45 +198,18 @@ def _differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | Non
         return (None,) * 7
     matrices, tokens, bias, initial, mask, offsets, *computed = ctx.saved_tensors
     needs = ctx.needs_input_grad
-    if torch.is_grad_enabled():
-        return _differentiable(ctx, matrices, tokens, bias, initial, mask, offsets, grad)
+    if torch.is_grad_enabled():  # create_graph=True: a gradient that can be differentiated again
+        problem, needed = Problem(matrices, tokens, bias, initial, mask, offsets), (needs[0], needs[2], needs[3])
+        gradients = differentiable_gradients(problem, kernel_states(ctx.engine), needed, grad)
+        return gradients[0], None, *gradients[1:], None, None, None
     additive = bias is not None
-    gradients = torch.ops.transductor.scan_backward(
+    to_matrices, to_bias, to_initial = torch.ops.transductor.scan_backward(
         matrices, tokens, initial, mask, offsets, *computed, grad, ctx.engine, needs[0], additive, additive and needs[2]
     )
-    return _arranged(needs, bias, *gradients)
-
-
-def _differentiable(
-    ctx: Any,
-    matrices: Tensor,
-    tokens: Tensor | None,
-    bias: Tensor | None,
-    initial: Tensor,
-    mask: Tensor | None,
-    offsets: Tensor | None,
-    grad: Tensor,
-) -> tuple[Tensor | None, ...]:
-    """Return gradients that can be differentiated again, as ``create_graph=True`` asks for."""
-    problem, needs = Problem(matrices, tokens, bias, initial, mask, offsets), ctx.needs_input_grad
-    needed = needs[0], needs[2], needs[3]
-    gradients = differentiable_gradients(problem, kernel_states(ctx.engine), needed, grad)
-    return gradients[0], None, *gradients[1:], None, None, None
-
-
-def _arranged(
-    needs: tuple[bool, ...],
-    bias: Tensor | None,
-    to_matrices: Tensor | None,
-    to_bias: Tensor | None,
-    to_initial: Tensor | None,
-) -> tuple[Tensor | None, ...]:
-    """Return a gradient, or None, for each of the operands of the operation."""
-    wanted = to_bias is not None and bias is not None and needs[2]
     return (
         to_matrices if needs[0] else None,
         None,
-        to_bias.to(bias.dtype) if wanted else None,
+        to_bias.to(bias.dtype) if additive and needs[2] else None,
         to_initial if needs[3] else None,
         None,
         None,
@@ -251,74 +220,76 @@ def _arranged(
 _scan.register_autograd(_differentiate, setup_context=_remember)
 
 
-def _direct_states(
-    matrices: Tensor,
-    tokens: Tensor | None,
-    bias: Tensor | None,
-    initial: Tensor,
-    mask: Tensor | None,
-    offsets: Tensor | None,
-    engine: str,
-) -> Tensor:
-    learned = matrices.requires_grad or initial.requires_grad or (bias is not None and bias.requires_grad)
+def _direct_states(problem: Problem, engine: str) -> Tensor:
+    """Compute all states without the operation."""
+    matrices, tokens, bias, start = problem.matrices, problem.tokens, problem.bias, problem.start
+    learned = matrices.requires_grad or start.requires_grad or (bias is not None and bias.requires_grad)
     if learned and torch.is_grad_enabled():
-        states = _DirectScan.apply(matrices, tokens, bias, initial, mask, offsets, engine)  # type: ignore[no-untyped-call]
+        states = _DirectScan.apply(matrices, tokens, bias, start, problem, engine)  # type: ignore[no-untyped-call]
         return cast(Tensor, states)
-    if engine == "triton":
-        starts = _starts(offsets, matrices, tokens)
-        return cast(Tensor, _gpu("forward")(matrices, tokens, bias, initial, mask, starts)[0])
-    return _states(matrices, tokens, bias, initial, engine)
+    return _computed(problem, engine)[0]
+
+
+def _computed(problem: Problem, engine: str) -> tuple[Tensor, ...]:
+    """Compute states; by "triton" also the products that the backward pass uses again, and where documents begin."""
+    matrices, tokens, bias, initial = problem.matrices, problem.tokens, problem.bias, problem.initial
+    if engine != "triton":
+        return (_states(matrices, tokens, bias, initial, engine),)
+    starts = _starts(problem.offsets, matrices, tokens)
+    return *_gpu("forward")(matrices, tokens, bias, initial, problem.mask, starts), starts
 
 
 class _DirectScan(torch.autograd.Function):
     """The same without the operation; torch looks the signature up at every call of a ``setup_context``."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         matrices: Tensor,
         tokens: Tensor | None,
         bias: Tensor | None,
-        initial: Tensor,
-        mask: Tensor | None,
-        offsets: Tensor | None,
+        start: Tensor,
+        problem: Problem,
         engine: str,
     ) -> Tensor:
-        starts = chunk_products = group_products = None
-        if engine == "triton":
-            starts = _starts(offsets, matrices, tokens)
-            states, chunk_products, group_products = _gpu("forward")(matrices, tokens, bias, initial, mask, starts)
-        else:
-            states = _states(matrices, tokens, bias, initial, engine)
+        states, *computed = _computed(problem, engine)
         ctx.engine = engine
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(
-            matrices, tokens, bias, initial, mask, offsets, starts, states, chunk_products, group_products
-        )  # fmt: skip
-        return cast(Tensor, states)
+        ctx.save_for_backward(matrices, tokens, bias, start, problem.mask, problem.offsets, states, *computed)
+        return states
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
         if grad is None:
-            return (None,) * 7
+            return (None,) * 6
         saved = ctx.saved_tensors  # read once: a checkpoint computes them again at every look
-        matrices, tokens, bias, initial, mask, offsets, starts, *computed = saved
-        needs = ctx.needs_input_grad
+        matrices, tokens, bias, start, mask, offsets, states, *computed = saved
+        needs, problem = ctx.needs_input_grad, Problem(matrices, tokens, bias, start, mask, offsets)
         if torch.is_grad_enabled():
-            return _differentiable(ctx, matrices, tokens, bias, initial, mask, offsets, grad)
-        additive = bias is not None
-        wants_bias = additive and needs[2]
+            needed = needs[0], needs[2], needs[3]
+            gradients = differentiable_gradients(problem, kernel_states(ctx.engine), needed, grad)
+            return gradients[0], None, *gradients[1:], None, None
+        chunk_products, group_products, starts = computed or (None, None, None)
+        additive, wants_bias = bias is not None, bias is not None and needs[2]
+        initial = problem.initial
         if _unseen(*saved, grad):
-            gradients = _gradients(
-                matrices, tokens, initial, mask, starts, *computed, grad, ctx.engine,
+            to_matrices, to_bias, to_initial = _gradients(
+                matrices, tokens, initial, mask, starts, states, chunk_products, group_products, grad, ctx.engine,
                 wants_matrices=needs[0], additive=additive, wants_bias=wants_bias,
             )  # fmt: skip
         else:  # a graph that is compiled as it is differentiated
-            computed = [grad.new_empty(0) if value is None else value for value in computed]
-            gradients = torch.ops.transductor.scan_backward(
-                matrices, tokens, initial, mask, offsets, *computed, grad, ctx.engine, needs[0], additive, wants_bias
-            )
-        return _arranged(needs, bias, *gradients)
+            products = (grad.new_empty(0) if value is None else value for value in (chunk_products, group_products))
+            to_matrices, to_bias, to_initial = torch.ops.transductor.scan_backward(
+                matrices, tokens, initial, mask, offsets, states, *products, grad, ctx.engine, needs[0], additive,
+                wants_bias,
+            )  # fmt: skip
+        if start.ndim == 1:
+            to_initial = to_initial[0] if len(to_initial) == 1 else to_initial.sum(0)
+        if not wants_bias or to_bias is None or bias is None:
+            to_bias = None
+        elif to_bias.dtype != bias.dtype:
+            to_bias = to_bias.to(bias.dtype)
+        return to_matrices if needs[0] else None, None, to_bias, to_initial if needs[3] else None, None, None
 
 
 @_scan.register_vmap

@@ -11,12 +11,12 @@ and no one waits for Python.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from transductor.kernels.gpu.launch import LISTENING, STREAM, Launcher
 
@@ -29,6 +29,8 @@ _SEEN: Final = object()
 _aten = torch.ops.aten
 _EMPTY: Final = {_aten.empty, _aten.new_empty, _aten.empty_like, _aten.empty_strided, _aten.new_empty_strided}
 _ZEROS: Final = {_aten.zeros, _aten.new_zeros, _aten.zeros_like}
+
+_Result = tuple[Callable[..., Tensor] | None, torch.Size, torch.dtype]
 
 # Where memory of a call lies: in which operand, result or (0) room for what it leaves behind, and from which byte on.
 _Place = tuple[int, int]
@@ -51,39 +53,41 @@ class Repeats:
     def __call__(self, *operands: Tensor | None, **flags: bool) -> tuple[Tensor | None, ...]:
         """Return the results of the function."""
         key: list[Any] = [*flags.values()]
-        size, device, held = 0, None, []
+        held: list[Tensor | None] = []
+        given = None
         for operand in operands:
             if operand is None:
                 key.append(None)
                 held.append(None)
                 continue
-            size += operand.nbytes
-            if type(operand) not in _PLAIN or size > _LARGEST:
+            if type(operand) not in _PLAIN:
                 return self._function(*operands, **flags)
-            value = operand if operand.is_contiguous() else operand.contiguous()
-            if value.data_ptr() % 16:
-                return self._function(*operands, **flags)
-            device = value.device
-            key += value.dtype, value.shape
-            held.append(value)
-        if device is None or torch._C._len_torch_dispatch_stack():
+            given = operand if operand.is_contiguous() or operand.nbytes > _LARGEST else operand.contiguous()
+            key += given.dtype, given.shape, given.data_ptr() % 16
+            held.append(given)
+        if given is None or torch._C._len_torch_dispatch_stack():
             return self._function(*operands, **flags)
-        return self._repeated((device, *key), device, held, flags)
-
-    def _repeated(
-        self, kind: Any, device: torch.device, operands: Sequence[Tensor | None], flags: dict[str, bool]
-    ) -> tuple[Tensor | None, ...]:
-        """Return the results for contiguous operands of this kind."""
-        known = self._known.get(kind)
-        if type(known) is _Program and (device.type != "cuda" or torch._C._cuda_getDevice() == device.index):
-            return known(operands)
+        device = given.device
+        kind = device, *key
+        known = self._known.get(kind, False)
+        if known is False:
+            return self._first(kind, held, flags)
         if known is _SEEN:
-            results, self._known[kind] = _followed(self._function, operands, flags)
+            results, self._known[kind] = _followed(self._function, held, flags)
             return results
-        if known is None:
-            if len(self._known) >= _MOST:  # lengths that never come back
-                self._known.clear()
-            self._known[kind] = _SEEN
+        if known is None or (device.type == "cuda" and torch._C._cuda_getDevice() != device.index):
+            return self._function(*operands, **flags)
+        program: _Program = known
+        return program(held)
+
+    def _first(self, kind: Any, operands: Sequence[Tensor | None], flags: dict[str, bool]) -> tuple[Tensor | None, ...]:
+        """Return the results of a call that was not seen before, and say whether to follow the next one."""
+        if len(self._known) >= _MOST:  # lengths that never come back
+            self._known.clear()
+        given = [operand for operand in operands if operand is not None]
+        small = sum(operand.nbytes for operand in given) <= _LARGEST
+        aligned = all(operand.data_ptr() % 16 == 0 for operand in given)
+        self._known[kind] = _SEEN if small and aligned else None
         return self._function(*operands, **flags)
 
 
@@ -93,7 +97,7 @@ class _Program:
     Args:
         device: Where it runs.
         room: Bytes of what it leaves behind.
-        results: Shape, dtype and whether zeros of every result; None where there is none.
+        results: How every result is allocated (None where there is none), its shape and dtype.
         launches: Of each, its launcher, the arguments of the kernel, and where those are addresses.
     """
 
@@ -101,7 +105,7 @@ class _Program:
         self,
         device: torch.device,
         room: int,
-        results: Sequence[tuple[torch.Size, torch.dtype, bool] | None],
+        results: Sequence[_Result],
         launches: Sequence[tuple[Launcher, tuple[Any, ...], dict[int, _Place]]],
     ) -> None:
         self._device, self._room, self._results = device, room, results
@@ -113,14 +117,9 @@ class _Program:
     def __call__(self, operands: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
         device = self._device
         results = [
-            None
-            if result is None
-            else torch.zeros(result[0], dtype=result[1], device=device)
-            if result[2]
-            else torch.empty(result[0], dtype=result[1], device=device)
-            for result in self._results
+            None if make is None else make(shape, dtype=dtype, device=device) for make, shape, dtype in self._results
         ]
-        room = torch.empty(self._room, dtype=torch.uint8, device=device)
+        room = torch.empty(self._room, dtype=torch.uint8, device=device) if self._room else None
         memory = [room, *operands, *results]
         if device.type != "cuda":
             self._interpret(memory)
@@ -150,16 +149,17 @@ class _Followed(TorchDispatchMode):
     """Notes what is allocated and launched; ``repeatable`` turns false where anything else is done."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.repeatable = True
-        self.allocated: list[tuple[Tensor, bool]] = []  # kept alive, so that no address is used twice
+        # Kept alive, so that no address is used twice; each with the function that allocates the like.
+        self.allocated: list[tuple[Tensor, Callable[..., Tensor]]] = []
         self.launches: list[tuple[Launcher, tuple[Any, ...]]] = []
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
         packet = function.overloadpacket
         if packet in _EMPTY or packet in _ZEROS:
-            self.allocated.append((result, packet in _ZEROS))
+            self.allocated.append((result, torch.zeros if packet in _ZEROS else torch.empty))
         elif not function.is_view:
             self.repeatable = False
         return result
@@ -171,8 +171,8 @@ class _Followed(TorchDispatchMode):
 
 def _followed(
     function: Callable[..., tuple[Tensor | None, ...]], operands: Sequence[Tensor | None], flags: dict[str, bool]
-) -> tuple[tuple[Tensor | None, ...], _Program | bool]:
-    """Return the results of a call, and the program that repeats it; False where it cannot be repeated."""
+) -> tuple[tuple[Tensor | None, ...], _Program | None]:
+    """Return the results of a call, and the program that repeats it; None where it cannot be repeated."""
     followed = _Followed()
     before, LISTENING.heard = LISTENING.heard, followed.heard
     try:
@@ -180,64 +180,82 @@ def _followed(
             results = function(*operands, **flags)
     finally:
         LISTENING.heard = before
-    return results, followed.repeatable and _program(followed, operands, results)
+    return results, _program(followed, operands, results) if followed.repeatable else None
 
 
 def _program(
     followed: _Followed, operands: Sequence[Tensor | None], results: Sequence[Tensor | None]
-) -> _Program | bool:
-    """Return the program of a call that was followed; False where memory is used that it did not allocate."""
+) -> _Program | None:
+    """Return the program of a call that was followed; None where memory is used that it did not allocate."""
     device = next(operand.device for operand in operands if operand is not None)
-    spans: list[tuple[int, int, _Place]] = []  # first byte, end, and where that is in a program's memory
-
-    def held(value: Tensor, place: _Place) -> None:
-        if value.numel():
-            spans.append((value.data_ptr(), value.data_ptr() + value.nbytes, place))
-
+    spans = _Spans()
     for number, operand in enumerate(operands, 1):
-        if operand is not None:
-            held(operand, (number, 0))
-    made, room, total = [], 0, 0
-    returned = {value.data_ptr(): number for number, value in enumerate(results) if value is not None and value.numel()}
-    zeros = set()
-    for value, zero in followed.allocated:
+        spans.add(operand, (number, 0))
+    returned = {value.data_ptr(): place for place, value in enumerate(results) if value is not None and value.numel()}
+    makers = dict.fromkeys(returned.values(), torch.empty)
+    room = total = 0
+    for value, make in followed.allocated:
         size = value.untyped_storage().nbytes()
         total += size
-        if value.device != device or value.storage_offset() or not value.is_contiguous():
-            return False
-        number = returned.pop(value.data_ptr(), None)
-        if number is None:
-            if zero:
-                return False
-            held(value, (0, room))
+        place = returned.pop(value.data_ptr(), -1)
+        if place >= 0:
+            makers[place] = make
+            spans.add(value, (1 + len(operands) + place, 0))
+        elif make is torch.empty:
+            spans.add(value, (0, room))
             room += -(-size // _ALIGNED) * _ALIGNED
-            continue
-        result = results[number]
-        if result is None or result.nbytes != value.nbytes or not result.is_contiguous():
-            return False
-        if zero:
-            zeros.add(number)
-        held(value, (1 + len(operands) + number, 0))
-    spans.sort()
-    overlap = any(end > begin for (_, end, _), (begin, _, _) in zip(spans, spans[1:], strict=False))
-    if returned or overlap or total > _LARGEST:
-        return False
-    for number, value in enumerate(results):
-        made.append(None if value is None else (value.shape, value.dtype, number in zeros))
-
+        else:
+            return None
+    complete = all(_is_all_of_its_memory(value) for value in results) and not returned
+    if not complete or spans.overlap() or total > _LARGEST:
+        return None
+    made = [_result(value, makers.get(place)) for place, value in enumerate(results)]
     launches = []
     for launcher, args in followed.launches:
         places: dict[int, _Place] = {}
-        kept = list(args)
         for at, arg in enumerate(args):
-            if not isinstance(arg, Tensor):
-                continue
-            address = arg.data_ptr()
-            found = [(base, offset + address - begin) for begin, end, (base, offset) in spans if begin <= address < end]
-            if len(found) != 1:
-                if arg.numel():
-                    return False
-                found = [(0, 0)]  # nothing is read there
-            places[at], kept[at] = found[0], arg.dtype
-        launches.append((launcher, tuple(kept), places))
+            if isinstance(arg, Tensor):
+                found = spans.place_of(arg)
+                if found is None:
+                    return None
+                places[at] = found
+        kept = tuple(arg.dtype if isinstance(arg, Tensor) else arg for arg in args)
+        launches.append((launcher, kept, places))
     return _Program(device, room, made, launches)
+
+
+def _is_all_of_its_memory(value: Tensor | None) -> bool:
+    return value is None or (value.is_contiguous() and value.nbytes == value.untyped_storage().nbytes())
+
+
+def _result(value: Tensor | None, make: Callable[..., Tensor] | None) -> _Result:
+    if value is None:
+        return None, torch.Size(), torch.float32
+    if make is not None:
+        return make, value.shape, value.dtype
+    nothing = value.detach()  # without numbers: the same every time
+    return lambda shape, dtype, device: nothing, value.shape, value.dtype
+
+
+class _Spans:
+    """Which addresses belong to which memory of a program."""
+
+    def __init__(self) -> None:
+        self._spans: list[tuple[int, int, _Place]] = []  # first byte, end, and where that is
+
+    def add(self, value: Tensor | None, place: _Place) -> None:
+        """Note where the memory of a contiguous tensor is in a program."""
+        if value is not None and value.numel():
+            self._spans.append((value.data_ptr(), value.data_ptr() + value.nbytes, place))
+
+    def overlap(self) -> bool:
+        """Tell whether two of them share memory, as if one tensor were given in two places."""
+        return any(end > begin for (_, end, _), (begin, _, _) in pairwise(sorted(self._spans)))
+
+    def place_of(self, value: Tensor) -> _Place | None:
+        """Return where a tensor begins; None where that is nowhere in a program's memory."""
+        address = value.data_ptr()
+        for begin, end, (base, offset) in self._spans:
+            if begin <= address < end:
+                return base, offset + address - begin
+        return None if value.numel() else (0, 0)  # nothing is read there
