@@ -17,6 +17,9 @@ _FEW = 4
 PROJECTIONS: Final = ("linear", "zero")
 """How projections start: as those of ``nn.Linear``, or at zero."""
 
+# Where a compiled model that is trained adds the terms of its layers within other products.
+JOINED_ON = ("cuda",)
+
 # Called before each layer with its number and the stream (B, T, W); returns the stream.
 Inject: TypeAlias = Callable[[int, Tensor], Tensor]
 
@@ -113,12 +116,7 @@ class JoinedInjection:
 
 def joins_products(states: Tensor) -> bool:
     """Tell whether longer products cost less than added terms: where the compiler writes their factors as one."""
-    return (
-        torch.compiler.is_compiling()
-        and not torch.compiler.is_exporting()
-        and states.device.type == "cuda"
-        and torch.is_grad_enabled()
-    )
+    return torch.compiler.is_compiling() and states.device.type in JOINED_ON and torch.is_grad_enabled()
 
 
 def _added(stream: Tensor, term: Tensor) -> Tensor:

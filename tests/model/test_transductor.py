@@ -203,6 +203,22 @@ def test_terms_joined_with_a_product_are_the_same_terms(injection, how, monkeypa
         assert_same(joined, added)
 
 
+def test_a_compiler_is_told_to_join_them(monkeypatch):
+    """The compiler answers some questions of its own accord, and not as they are answered elsewhere."""
+    monkeypatch.setattr("transductor.injection.JOINED_ON", ("cpu",))
+    model, joined = RationalTransductor(tokens_head(), backbone()), []
+
+    def seen(graph, _):
+        joined.extend(node for node in graph.graph.nodes if node.target is torch.cat)
+        return graph
+
+    for training in (True, False):
+        torch.compiler.reset()
+        with torch.set_grad_enabled(training):
+            torch.compile(model, fullgraph=True, backend=seen)(torch.randint(0, V, (2, 9)))
+        assert len(joined) == 2  # what the second layer receives, and its matrix
+
+
 def test_nothing_is_joined_with_a_product_that_something_else_follows():
     block = Backbone(replace(backbone(), dropout=0.5)).blocks[0]
     assert not block.joins()

@@ -7,6 +7,7 @@ In half precision on a GPU, torch's flash attention knows windows itself.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import cast
 
@@ -71,7 +72,7 @@ class Blocks:
         batch = queries.shape[0]
         rows = self.of_queries(queries, 2), self.of_keys(keys, 2), self.of_keys(values, 2)
         queries, keys, values = (value.transpose(1, 2).flatten(0, 1) for value in rows)
-        mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=added)
+        mixed = _attended(queries, keys, values, added)
         blocks: Tensor = mixed.unflatten(0, (batch, self.count)).transpose(1, 2)
         return blocks.flatten(2, 3)[:, :, : self.time]
 
@@ -86,16 +87,29 @@ def windowed_attention(queries: Tensor, keys: Tensor, values: Tensor, window: in
             *given, None, None, time, time, 0.0, True, False, window_size_left=window - 1, window_size_right=0
         )[0]
         return cast(Tensor, mixed).transpose(1, 2)
-    # The first block has no keys before it.
-    first = attention(*(value[:, :, :window] for value in (queries, keys, values)))
-    compiling = torch.compiler.is_compiling()  # a graph that saw lengths compared would hold for such lengths only
-    if not compiling and queries.shape[2] <= window:
-        return first
     blocks = Blocks(window, queries.shape[2], 0)
     hidden = torch.finfo(queries.dtype).min / 2
     added = queries.new_zeros(window, 2 * window).masked_fill(~blocks.allowed(queries.device), hidden)
+    # The first block has no keys before it.
+    first = [value[:, :, :window] for value in (queries, keys, values)]
+    if transformed(*first):
+        size = first[0].shape[2]
+        before = _attended(*first, added[:size, window : window + size])
+    else:
+        before = attention(*first)
+    compiling = torch.compiler.is_compiling()  # a graph that saw lengths compared would hold for such lengths only
+    if not compiling and queries.shape[2] <= window:
+        return before
     mixed = blocks.attended(queries, keys, values, added[None, None])
-    return torch.cat((first, mixed[:, :, window:]), 2)
+    return torch.cat((before, mixed[:, :, window:]), 2)
+
+
+def _attended(queries: Tensor, keys: Tensor, values: Tensor, added: Tensor) -> Tensor:
+    """Attend with ``added`` to the scores; step by step inside transforms of torch, which fused kernels do not know."""
+    if transformed(queries, keys, values):
+        scores = queries @ keys.mT / math.sqrt(queries.shape[-1]) + added
+        return scores.softmax(-1) @ values
+    return F.scaled_dot_product_attention(queries, keys, values, attn_mask=added)
 
 
 def _half(*given: Tensor) -> tuple[Tensor, ...]:
