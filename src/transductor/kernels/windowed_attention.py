@@ -91,12 +91,12 @@ def windowed_attention(queries: Tensor, keys: Tensor, values: Tensor, window: in
     hidden = torch.finfo(queries.dtype).min / 2
     added = queries.new_zeros(window, 2 * window).masked_fill(~blocks.allowed(queries.device), hidden)
     # The first block has no keys before it.
-    first = [value[:, :, :window] for value in (queries, keys, values)]
-    if transformed(*first):
-        size = first[0].shape[2]
-        before = _attended(*first, added[:size, window : window + size])
+    query, key, value = (each[:, :, :window] for each in (queries, keys, values))
+    if transformed(query, key, value):
+        size = query.shape[2]
+        before = _attended(query, key, value, added[:size, window : window + size])
     else:
-        before = attention(*first)
+        before = attention(query, key, value)
     compiling = torch.compiler.is_compiling()  # a graph that saw lengths compared would hold for such lengths only
     if not compiling and queries.shape[2] <= window:
         return before
