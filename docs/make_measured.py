@@ -432,6 +432,58 @@ def cost() -> str:
     )
 
 
+def eager_calls() -> str:
+    """Microseconds of an eager call beside torch's attention, from an idle device to an idle one."""
+    rows = []
+    for device, title in (("cuda", "H200"), ("cpu", "CPU, one thread")):
+        measured = {cell["case"]["time"]: cell["contenders"] for cell in record(f"eager_calls_{device}").measurements["cells"]}
+        for time in (128, 2048):
+            numbers = [
+                " / ".join(
+                    grouped(1e6 * measured[time][name][act]["call"]["seconds"])
+                    for act in ("forward", "forward_backward")
+                )
+                for name in ("auto", "attention")
+            ]
+            rows.append([f"{title}, B = 1, T = {grouped(time)}", *numbers])
+    return table(("", "scan, d = 16", "attention (4 heads × 16)"), rows)
+
+
+def cost_of_bytes() -> str:
+    """What a head costs the training step of a byte-level model."""
+    models = record("model_training_bytes_cuda").measurements["models"]
+    without, with_head = (models[name]["device_seconds"] for name in ("transformer", "transductor"))
+    return (
+        "**A byte-level model** of 14 million parameters (`transductor bench model --sizes bytes`: 8 layers of width "
+        f"384, B = 16, T = 2 048) takes {1e3 * without:.2f} ms a training step, with a head of d = 32 "
+        f"{1e3 * with_head:.2f} ms: {100 * (with_head / without - 1):+.1f} % "
+        "([record](../benchmarks/results/model_training_bytes_cuda.json))."
+    )
+
+
+def windows() -> str:
+    """Attention in a window beside full attention, forward and backward."""
+    measured = record("windowed_attention_cuda")
+    rows = []
+    for cell in measured.measurements["cells"]:
+        ways = ("full", "window", "five dimensions", "flex")
+        numbers = [grouped(1e6 * cell["seconds"][way]) if way in cell["seconds"] else "–" for way in ways]
+        rows.append([f"{cell['dtype'].removeprefix('torch.')}, T = {grouped(cell['time'])}", *numbers])
+    return table(("", "full", "window of 256", "as it was", "flex attention, compiled"), rows)
+
+
+def wide_states() -> str:
+    """Milliseconds of wide states and of a million steps on one core of a CPU."""
+    rows = []
+    for case in record("wide_states_cpu").measurements["beside"]:
+        sizes = case["case"]
+        names = ("auto", "chunked", "jax", "jax_loop", "lstm")
+        head = f"{sizes['dim']}: {sizes['batch']}, {grouped(sizes['time'])}"
+        rows.append([head, *(_both(case, name, 1e3, 1) for name in names)])
+    peers = ("chunked", "JAX `associative_scan`", "JAX `lax.scan`", "`nn.LSTM`, d units")
+    return table(("d: B, T", "auto (numba)", *peers), rows)
+
+
 # docs/certify.md and docs/proofs.md
 
 
@@ -597,7 +649,11 @@ PAGES: Final[dict[str, dict[str, Callable[[], str]]]] = {
         "bounds": bounds,
         "wide": wide_scans,
         "versions": scan_versions,
+        "eager calls": eager_calls,
         "cost": cost,
+        "cost of bytes": cost_of_bytes,
+        "windows": windows,
+        "wide states": wide_states,
     },
     "certify": {"nearly right": nearly_right},
     "proofs": {"rocq": rocq},

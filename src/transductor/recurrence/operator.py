@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from transductor.checks import readable
+from transductor.checks import readable, unseen
 from transductor.kernels.cpu import scan as cpu
 from transductor.kernels.gpu.cuts import product_shapes
 from transductor.recurrence import chunked as torch_chunks
@@ -32,7 +32,7 @@ def kernel_scan(problem: Problem, engine: str) -> Tensor:
     if problem.time == 0 or problem.batch == 0:
         return reference(problem)
     flat = problem if engine == "triton" else folded(problem)
-    if _unseen(flat.matrices, flat.tokens, flat.bias, flat.start, flat.mask, flat.offsets):
+    if unseen(flat.matrices, flat.tokens, flat.bias, flat.start, flat.mask, flat.offsets):
         states = _direct_states(flat, engine)
     else:
         operands = flat.matrices, flat.tokens, flat.bias, flat.initial, flat.mask, flat.offsets
@@ -63,16 +63,6 @@ def _gpu(name: str) -> Any:
 def forget_repeats() -> None:
     """Follow every kind of call on a GPU again: for whoever changes kernels, or how rows are cut."""
     _gpu.cache_clear()
-
-
-_PLAIN = {Tensor, torch.nn.Parameter, type(None)}
-
-
-def _unseen(*operands: Tensor | None) -> bool:
-    """Tell whether neither a compiler nor a mode of torch looks at operations on these, which are plain tensors."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
-        return False
-    return {type(operand) for operand in operands} <= _PLAIN
 
 
 @torch.library.custom_op("transductor::scan", mutates_args=())
@@ -272,7 +262,7 @@ class _DirectScan(torch.autograd.Function):
         chunk_products, group_products, starts = computed or (None, None, None)
         additive, wants_bias = bias is not None, bias is not None and needs[2]
         initial = problem.initial
-        if _unseen(*saved, grad):
+        if unseen(*saved, grad):
             to_matrices, to_bias, to_initial = _gradients(
                 matrices, tokens, initial, mask, starts, states, chunk_products, group_products, grad, ctx.engine,
                 wants_matrices=needs[0], additive=additive, wants_bias=wants_bias,
