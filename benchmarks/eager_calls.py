@@ -2,7 +2,8 @@
 
 Every contender is called many times in turn, from an idle device to an idle one (``call``), and in bursts that wait for
 the device at their end alone (``burst``): the first is what a reader of one sequence waits for, the second what a
-training loop pays.  Writes ``results/eager_calls_<device>.json`` and prints the table.  Usage:
+training loop pays.  On a CPU seconds are those of the processor, which other work there disturbs less.  Writes
+``results/eager_calls_<device>.json`` and prints the table.  Usage:
 ``python benchmarks/eager_calls.py [--device cuda] [--rounds 200] [--only NAME …] [--output FOLDER]``.
 """
 
@@ -35,18 +36,19 @@ def waiter(device):
     return torch.cuda.synchronize if device == "cuda" else lambda: None
 
 
-def seconds(call, wait, times=1):
+def seconds(call, wait, clock, times=1):
     wait()
-    began = time.perf_counter()
+    began = clock()
     for _ in range(times):
         call()
     wait()
-    return (time.perf_counter() - began) / times
+    return (clock() - began) / times
 
 
 def measured(case, device, names, rounds):
     """Medians and lower quartiles by contender and act, in seconds; contenders take turns."""
     wait, operands = waiter(device), draw(case, device, seed=0)
+    clock = time.perf_counter if device == "cuda" else time.process_time
     calls = {}
     for contender in all_contenders(device):
         if contender.name in names:
@@ -58,9 +60,9 @@ def measured(case, device, names, rounds):
     samples = {key: {"call": [], "burst": []} for key in calls}
     for number in range(rounds):
         for key, call in calls.items():
-            samples[key]["call"].append(seconds(call, wait))
+            samples[key]["call"].append(seconds(call, wait, clock))
             if number % 10 == 0:
-                samples[key]["burst"].append(seconds(call, wait, BURST))
+                samples[key]["burst"].append(seconds(call, wait, clock, BURST))
     outcome = {name: {} for name, _ in calls}
     for (name, act), kinds in samples.items():
         outcome[name][act] = {

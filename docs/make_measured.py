@@ -433,31 +433,34 @@ def cost() -> str:
 
 
 def eager_calls() -> str:
-    """Microseconds of an eager call beside torch's attention, from an idle device to an idle one."""
+    """Microseconds of an eager call, before and now, beside torch's attention in the same runs."""
     rows = []
-    for device, title in (("cuda", "H200"), ("cpu", "CPU, one thread")):
-        measured = {cell["case"]["time"]: cell["contenders"] for cell in record(f"eager_calls_{device}").measurements["cells"]}
-        for time in (128, 2048):
-            numbers = [
-                " / ".join(
-                    grouped(1e6 * measured[time][name][act]["call"]["seconds"])
-                    for act in ("forward", "forward_backward")
-                )
-                for name in ("auto", "attention")
-            ]
-            rows.append([f"{title}, B = 1, T = {grouped(time)}", *numbers])
-    return table(("", "scan, d = 16", "attention (4 heads × 16)"), rows)
+    for device, time, title in (("cuda", 2048, "H200"), ("cuda", 128, "H200"), ("cpu", 128, "CPU"), ("cpu", 8, "CPU")):
+        numbers = []
+        for name, contender in (("before_", "auto"), ("", "auto"), ("before_", "attention"), ("", "attention")):
+            cells = record(f"eager_calls_{name}{device}").measurements["cells"]
+            (acts,) = (cell["contenders"][contender] for cell in cells if cell["case"]["time"] == time)
+            seconds = (acts[act]["call"]["seconds"] for act in ("forward", "forward_backward"))
+            numbers.append(" / ".join(grouped(1e6 * each) for each in seconds))
+        rows.append([f"{title}, T = {grouped(time)}", *numbers])
+    heads = ("", "scan before", "scan now", "attention, in the first run", "attention, in the second")
+    return table(heads, rows)
 
 
 def cost_of_bytes() -> str:
-    """What a head costs the training step of a byte-level model."""
-    models = record("model_training_bytes_cuda").measurements["models"]
+    """What a head costs the training step of a byte-level model, and what its injection could cost."""
+    measured = record("model_profile_bytes_cuda").measurements
+    models = measured["models"]
     without, with_head = (models[name]["device_seconds"] for name in ("transformer", "transductor"))
+    few, many = measured["last_product_seconds"]
+    more = sum(many[key] - few[key] for key in ("forward", "to_input", "to_weight"))
     return (
-        "**A byte-level model** of 14 million parameters (`transductor bench model --sizes bytes`: 8 layers of width "
-        f"384, B = 16, T = 2 048) takes {1e3 * without:.2f} ms a training step, with a head of d = 32 "
-        f"{1e3 * with_head:.2f} ms: {100 * (with_head / without - 1):+.1f} % "
-        "([record](../benchmarks/results/model_training_bytes_cuda.json))."
+        "**A byte-level model** of 14 million parameters (8 layers of width 384, B = 16, T = 2 048) took "
+        f"{1e3 * without:.2f} ms a training step, with a head of d = 32 {1e3 * with_head:.2f} ms: "
+        f"{100 * (with_head / without - 1):+.1f} %, of which scan and rotations were "
+        f"{1e6 * measured['scan_and_rotations_seconds']:.0f} µs "
+        "([record](../benchmarks/results/model_profile_bytes_cuda.json), kernel by kernel). With 32 more columns the "
+        f"three products of a layer take {1e6 * more:.0f} µs longer."
     )
 
 
@@ -478,8 +481,12 @@ def wide_states() -> str:
     for case in record("wide_states_cpu").measurements["beside"]:
         sizes = case["case"]
         names = ("auto", "chunked", "jax", "jax_loop", "lstm")
+        least = {
+            name: {act: {"seconds": taken.get("min")} for act, taken in acts.items()}
+            for name, acts in case["contenders"].items()
+        }
         head = f"{sizes['dim']}: {sizes['batch']}, {grouped(sizes['time'])}"
-        rows.append([head, *(_both(case, name, 1e3, 1) for name in names)])
+        rows.append([head, *(_both({"contenders": least}, name, 1e3, 1) for name in names)])
     peers = ("chunked", "JAX `associative_scan`", "JAX `lax.scan`", "`nn.LSTM`, d units")
     return table(("d: B, T", "auto (numba)", *peers), rows)
 

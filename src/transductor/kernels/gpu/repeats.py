@@ -197,10 +197,10 @@ def _program(
     for value, make in followed.allocated:
         size = value.untyped_storage().nbytes()
         total += size
-        place = returned.pop(value.data_ptr(), -1)
-        if place >= 0:
-            makers[place] = make
-            spans.add(value, (1 + len(operands) + place, 0))
+        number = returned.pop(value.data_ptr(), -1)
+        if number >= 0:
+            makers[number] = make
+            spans.add(value, (1 + len(operands) + number, 0))
         elif make is torch.empty:
             spans.add(value, (0, room))
             room += -(-size // _ALIGNED) * _ALIGNED
@@ -215,10 +215,10 @@ def _program(
         places: dict[int, _Place] = {}
         for at, arg in enumerate(args):
             if isinstance(arg, Tensor):
-                found = spans.place_of(arg)
-                if found is None:
+                place = spans.place_of(arg)
+                if place is None:
                     return None
-                places[at] = found
+                places[at] = place
         kept = tuple(arg.dtype if isinstance(arg, Tensor) else arg for arg in args)
         launches.append((launcher, kept, places))
     return _Program(device, room, made, launches)
