@@ -152,11 +152,11 @@ def _gradients(
 ) -> tuple[Tensor | None, Tensor | None, Tensor]:
     """Compute gradients of matrices, bias and initial states; one that is not wanted may be None."""
     if engine == "triton":
-        found = _gpu("backward")(
+        gradients = _gpu("backward")(
             matrices, tokens, initial, mask, starts, states, chunk_products, group_products, grad,
             wants_matrices=wants_matrices, wants_bias=wants_bias,
         )  # fmt: skip
-        return cast("tuple[Tensor | None, Tensor | None, Tensor]", found)
+        return cast("tuple[Tensor | None, Tensor | None, Tensor]", gradients)
     if engine == "chunked":
         return torch_chunks.backward(matrices, tokens, additive, initial, states, grad, wants_matrices=wants_matrices)
     backward = cpu.backward if engine == "numba" else columns.backward
