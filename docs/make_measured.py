@@ -432,6 +432,65 @@ def cost() -> str:
     )
 
 
+def eager_calls() -> str:
+    """Microseconds of an eager call, before and now, beside torch's attention in the same runs."""
+    rows = []
+    for device, time, title in (("cuda", 2048, "H200"), ("cuda", 128, "H200"), ("cpu", 128, "CPU"), ("cpu", 8, "CPU")):
+        numbers = []
+        for name, contender in (("before_", "auto"), ("", "auto"), ("before_", "attention"), ("", "attention")):
+            cells = record(f"eager_calls_{name}{device}").measurements["cells"]
+            (acts,) = (cell["contenders"][contender] for cell in cells if cell["case"]["time"] == time)
+            seconds = (acts[act]["call"]["seconds"] for act in ("forward", "forward_backward"))
+            numbers.append(" / ".join(grouped(1e6 * each) for each in seconds))
+        rows.append([f"{title}, T = {grouped(time)}", *numbers])
+    heads = ("", "scan before", "scan now", "attention, in the first run", "attention, in the second")
+    return table(heads, rows)
+
+
+def cost_of_bytes() -> str:
+    """What a head costs the training step of a byte-level model, and what its injection could cost."""
+    measured = record("model_profile_bytes_cuda").measurements
+    models = measured["models"]
+    without, with_head = (models[name]["device_seconds"] for name in ("transformer", "transductor"))
+    few, many = measured["last_product_seconds"]
+    more = sum(many[key] - few[key] for key in ("forward", "to_input", "to_weight"))
+    return (
+        "**A byte-level model** of 14 million parameters (8 layers of width 384, B = 16, T = 2 048) took "
+        f"{1e3 * without:.2f} ms a training step, with a head of d = 32 {1e3 * with_head:.2f} ms: "
+        f"{100 * (with_head / without - 1):+.1f} %, of which scan and rotations were "
+        f"{1e6 * measured['scan_and_rotations_seconds']:.0f} µs "
+        "([record](../benchmarks/results/model_profile_bytes_cuda.json), kernel by kernel). With 32 more columns the "
+        f"three products of a layer take {1e6 * more:.0f} µs longer."
+    )
+
+
+def windows() -> str:
+    """Attention in a window beside full attention, forward and backward."""
+    measured = record("windowed_attention_cuda")
+    rows = []
+    for cell in measured.measurements["cells"]:
+        ways = ("full", "window", "five dimensions", "flex")
+        numbers = [grouped(1e6 * cell["seconds"][way]) if way in cell["seconds"] else "–" for way in ways]
+        rows.append([f"{cell['dtype'].removeprefix('torch.')}, T = {grouped(cell['time'])}", *numbers])
+    return table(("", "full", "window of 256", "as it was", "flex attention, compiled"), rows)
+
+
+def wide_states() -> str:
+    """Milliseconds of wide states and of a million steps on one core of a CPU."""
+    rows = []
+    for case in record("wide_states_cpu").measurements["beside"]:
+        sizes = case["case"]
+        names = ("auto", "chunked", "jax", "jax_loop", "lstm")
+        least = {
+            name: {act: {"seconds": taken.get("min")} for act, taken in acts.items()}
+            for name, acts in case["contenders"].items()
+        }
+        head = f"{sizes['dim']}: {sizes['batch']}, {grouped(sizes['time'])}"
+        rows.append([head, *(_both({"contenders": least}, name, 1e3, 1) for name in names)])
+    peers = ("chunked", "JAX `associative_scan`", "JAX `lax.scan`", "`nn.LSTM`, d units")
+    return table(("d: B, T", "auto (numba)", *peers), rows)
+
+
 # docs/certify.md and docs/proofs.md
 
 
@@ -597,7 +656,11 @@ PAGES: Final[dict[str, dict[str, Callable[[], str]]]] = {
         "bounds": bounds,
         "wide": wide_scans,
         "versions": scan_versions,
+        "eager calls": eager_calls,
         "cost": cost,
+        "cost of bytes": cost_of_bytes,
+        "windows": windows,
+        "wide states": wide_states,
     },
     "certify": {"nearly right": nearly_right},
     "proofs": {"rocq": rocq},

@@ -4,6 +4,7 @@ import atexit
 import gc
 import importlib
 import os
+import sys
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
@@ -65,6 +66,14 @@ def repeatable():
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(autouse=True)
+def followed_again():
+    """A test that changes kernels, or how rows are cut, must not get the launches of another one."""
+    operator = sys.modules.get("transductor.recurrence.operator")
+    if operator is not None:
+        operator.forget_repeats()
 
 
 @pytest.fixture(scope="module")

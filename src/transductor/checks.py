@@ -46,7 +46,7 @@ def readable(values: Tensor) -> bool:
     Not inside a compiled graph or a vmapped function, which cannot branch on them, and not on an accelerator, where
     every call would have to wait for it.
     """
-    return values.device.type == "cpu" and not torch.compiler.is_compiling() and not vmapped(values)
+    return values.is_cpu and not torch.compiler.is_compiling() and not _batched(values)
 
 
 def vmapped(*values: Tensor | None) -> bool:
@@ -86,6 +86,21 @@ def differentiated(*values: Tensor | None) -> bool:
     return forward_ad._current_level >= 0 and any(
         value is not None and forward_ad.unpack_dual(value).tangent is not None for value in values
     )
+
+
+def unseen(*operands: Tensor | None) -> bool:
+    """Tell whether neither compiler, mode nor transform of torch looks at operations on these, all plain tensors.
+
+    Then an operation of Python may be called directly: torch takes a tenth of a millisecond to dispatch it.
+    """
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        return False
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    return {type(operand) for operand in operands} <= _PLAIN
+
+
+_PLAIN = {Tensor, torch.nn.Parameter, type(None)}
 
 
 def nested_forward_mode() -> bool:

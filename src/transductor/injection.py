@@ -17,6 +17,9 @@ _FEW = 4
 PROJECTIONS: Final = ("linear", "zero")
 """How projections start: as those of ``nn.Linear``, or at zero."""
 
+# Where a compiled model that is trained adds the terms of its layers within other products.
+JOINED_ON = ("cuda",)
+
 # Called before each layer with its number and the stream (B, T, W); returns the stream.
 Inject: TypeAlias = Callable[[int, Tensor], Tensor]
 
@@ -45,11 +48,14 @@ class Injection(nn.Module, ABC):
         """Return a function that adds ``W^(layer) states`` to the stream ``(B, T, W)``, for states ``(B, T, D)``.
 
         All layers are projected at once, ``(B, T, L·W)``, except for long inputs without gradient: there this would be
-        the largest tensor, so each layer is projected when it is reached.
+        the largest tensor, so each layer is projected when it is reached.  Where a model is compiled to be trained on a
+        GPU, the function is a :class:`JoinedInjection`.
         """
         if self.projections is None:
             return lambda layer, stream: stream
         states = states.to(self.projections.weight.dtype)
+        if joins_products(states) and is_bare(self.projections):
+            return JoinedInjection(self, states)
         if torch.is_grad_enabled() or states.shape[1] <= _FEW or self.layers == 1 or not is_bare(self.projections):
             # A module call, never `.weight @`: adapters such as LoRA wrap modules.
             return self.adding(self.projections(states).chunk(self.layers, -1))
@@ -84,6 +90,33 @@ class Injection(nn.Module, ABC):
         if self.projections is None or layer >= self.layers:
             return None
         return self.projections.get_parameter("weight")[layer * self.width : (layer + 1) * self.width]
+
+
+@final
+class JoinedInjection:
+    """Adds ``W^(layer) states``, and hands states and ``W^(layer)`` to a layer that adds them in a product of its own.
+
+    The last product of a layer, with d more columns, adds what the next layer receives: forward and backward then read
+    and write nothing as wide as the stream.
+    """
+
+    def __init__(self, injection: Injection, states: Tensor) -> None:
+        self._injection, self._states = injection, states
+
+    def __call__(self, layer: int, stream: Tensor) -> Tensor:
+        """Add the term of this layer to the stream."""
+        weight = self._injection.projection(layer)
+        return stream if weight is None else _added(stream, functional.linear(self._states, weight))
+
+    def factors(self, layer: int) -> tuple[Tensor, Tensor] | None:
+        """Return ``states (B, T, D)`` and ``W^(layer) (W, D)``; None where nothing enters."""
+        weight = self._injection.projection(layer)
+        return None if weight is None else (self._states, weight)
+
+
+def joins_products(states: Tensor) -> bool:
+    """Tell whether longer products cost less than added terms: where the compiler writes their factors as one."""
+    return torch.compiler.is_compiling() and states.device.type in JOINED_ON and torch.is_grad_enabled()
 
 
 def _added(stream: Tensor, term: Tensor) -> Tensor:

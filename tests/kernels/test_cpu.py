@@ -59,10 +59,29 @@ def test_equals_the_reference(time, dim, dense):
         assert_outcome(outcome(*problem, grad), expected(*problem, grad))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dim", [5, 12, 33, 48, 65, 100])
+def test_every_width_lies_in_registers_of_several_sizes(dim, dtype):
+    """Widths that are no power of two, by rows and by columns, few positions and many."""
+    for time in (9, 2100):
+        problem = operands(2, time, dim, dtype=dtype)
+        grad = torch.randn(2, time, dim, dtype=dtype)
+        states = scan(problem[0], problem[1], bias=problem[2], initial_state=problem[3], backend="chunked")
+        found = outcome(*problem, grad)
+        assert_same(found[0], states)
+        adjoints = found[2]
+        before = torch.cat((problem[3].unsqueeze(1), states[:, :-1]), 1)
+        flow = (problem[0][problem[1][:, 1:]].mT @ adjoints[:, 1:].unsqueeze(-1)).squeeze(-1)
+        assert_same(adjoints[:, :-1], grad[:, :-1] + flow)
+        for token in range(5):
+            here = problem[1] == token
+            assert_same(found[1][token], adjoints[here].mT @ before[here])
+
+
 @pytest.mark.parametrize("dense", [False, True], ids=["tokens", "dense"])
 def test_states_too_long_for_registers(dense):
-    problem = operands(2, 9, 70, dense=dense)
-    grad = torch.randn(2, 9, 70, dtype=torch.float64)
+    problem = operands(2, 9, 130, dense=dense)
+    grad = torch.randn(2, 9, 130, dtype=torch.float64)
     for chunks in (None, 3):
         assert_outcome(outcome(*problem, grad, _chunks=chunks), expected(*problem, grad))
 

@@ -176,3 +176,52 @@ def test_an_injected_stream_keeps_its_dtype(stream, weight):
     injection = build_injection("deep", 3, 4, 2).to(getattr(torch, weight))
     before = torch.randn(2, 5, 4).to(getattr(torch, stream))
     assert injection.into(torch.randn(2, 5, 3))(1, before).dtype == before.dtype
+
+
+@pytest.mark.parametrize("how", ["eager", "compiled", "autocast"])
+@pytest.mark.parametrize("injection", ["deep", "input"])
+def test_terms_joined_with_a_product_are_the_same_terms(injection, how, monkeypatch):
+    """What a compiled model does on a GPU: states enter the last product of the layer before."""
+    model = RationalTransductor(tokens_head(), backbone(), injection=injection)
+    model = model if how == "autocast" else model.double()
+    tokens, run = torch.randint(0, V, (2, 9)), model
+    outcomes = []
+    for joins in (False, True):
+        monkeypatch.setattr("transductor.injection.joins_products", lambda states, joins=joins: joins)
+        if how == "compiled":
+            torch.compiler.reset()
+            run = torch.compile(model, fullgraph=True, backend="aot_eager")
+        with torch.autocast("cpu", torch.bfloat16, enabled=how == "autocast"):
+            logits = run(tokens)
+        gradients = torch.autograd.grad(logits.float().square().mean(), list(model.parameters()))
+        outcomes.append((logits, *gradients))
+    if how == "autocast":  # together, because some gradients are rounding alone: that of a key's bias is zero
+        outcomes = [[torch.cat([value.detach().flatten() for value in values[1:]])] for values in outcomes]
+        assert (outcomes[0][0] - outcomes[1][0]).norm() <= 0.02 * outcomes[0][0].norm()
+        return
+    for joined, added in zip(*outcomes, strict=True):
+        assert_same(joined, added)
+
+
+def test_a_compiler_is_told_to_join_them(monkeypatch):
+    """The compiler answers some questions of its own accord, and not as they are answered elsewhere."""
+    monkeypatch.setattr("transductor.injection.JOINED_ON", ("cpu",))
+    model, joined = RationalTransductor(tokens_head(), backbone()), []
+
+    def seen(graph, _):
+        joined.extend(node for node in graph.graph.nodes if node.target is torch.cat)
+        return graph
+
+    for training in (True, False):
+        torch.compiler.reset()
+        with torch.set_grad_enabled(training):
+            torch.compile(model, fullgraph=True, backend=seen)(torch.randint(0, V, (2, 9)))
+        assert len(joined) == 2  # what the second layer receives, and its matrix
+
+
+def test_nothing_is_joined_with_a_product_that_something_else_follows():
+    block = Backbone(replace(backbone(), dropout=0.5)).blocks[0]
+    assert not block.joins()
+    assert block.eval().joins()
+    block.feedforward[-1].register_forward_hook(lambda *_: None)
+    assert not block.joins()

@@ -73,6 +73,11 @@ class ModelCostStudy:
         return ModelCostStudy(**sizes, contexts=(128, 512))  # type: ignore[arg-type]
 
     @staticmethod
+    def of_bytes() -> ModelCostStudy:
+        """Return the study of a byte-level model of 14 million parameters, which is trained for language."""
+        return ModelCostStudy(width=384, layers=8, attention_heads=6, batch=16, contexts=(2048,), decode_batches=(1,))
+
+    @staticmethod
     def small() -> ModelCostStudy:
         """Return a study of seconds: a quick check that everything runs."""
         sizes = {"width": 16, "layers": 2, "attention_heads": 2, "state_dim": 4, "vocab_size": 8, "length": 32}
@@ -91,9 +96,16 @@ class ModelCostStudy:
 
 
 def run_model_cost(
-    study: ModelCostStudy, device: str = "cpu", on_stage: OnStage | None = None, parts: tuple[str, ...] = PARTS
+    study: ModelCostStudy,
+    device: str = "cpu",
+    on_stage: OnStage | None = None,
+    parts: tuple[str, ...] = PARTS,
+    name_of: str = "",
 ) -> tuple[Record, ...]:
-    """Train both models in turns and decode with both in turns; return one record for each part."""
+    """Train both models in turns and decode with both in turns; return one record for each part.
+
+    ``name_of`` the sizes, where they are not those of :meth:`ModelCostStudy.for_device`, is part of a record's name.
+    """
     report = on_stage or (lambda *_: None)
     cells = [(batch, context) for batch in study.decode_batches for context in study.contexts]
     stages = ("training" in parts) + len(cells) * ("decoding" in parts)
@@ -116,7 +128,8 @@ def run_model_cost(
                     report(f"decoding, B={batch}, context {context:,}", done, stages)
                     measurements["cells"].append(_decoding(study, models, device, batch, context))
             here = run_environment(device, began)
-            records.append(Record(f"model_{part}_{device}", to_plain(study), measurements, here))
+            called = "_".join(word for word in ("model", part, name_of, device) if word)
+            records.append(Record(called, to_plain(study), measurements, here))
     report("done", stages, stages)
     return tuple(records)
 

@@ -25,6 +25,7 @@ Output = Annotated[
 Quick = Annotated[bool, typer.Option("--quick", help="A miniature that takes seconds: a check that everything runs.")]
 ScanParts = Annotated[list[str] | None, typer.Option(help="lengths (beside peers), shapes (ours alone) or wide.")]
 ModelParts = Annotated[list[str] | None, typer.Option(help="training or decoding.")]
+Sizes = Annotated[str, typer.Option(help="default, or bytes: a byte-level model of 14 million parameters.")]
 _WIDTH_IN_A_FILE = 220
 
 
@@ -53,16 +54,25 @@ def bench_scan(device: Device = "auto", quick: Quick = False, output: Output = N
 
 
 @bench.command("model")
-def bench_model(device: Device = "auto", quick: Quick = False, output: Output = None, only: ModelParts = None) -> None:
+def bench_model(
+    device: Device = "auto",
+    quick: Quick = False,
+    output: Output = None,
+    only: ModelParts = None,
+    sizes: Sizes = "default",
+) -> None:
     """Time a training step and decoding of a Rational Transductor beside the same Transformer without the head."""
     from transductor.bench import ModelCostStudy, run_model_cost
     from transductor.bench.model_cost import PARTS
     from transductor.report import model_cost_tables
 
     parts, device = _parts(only, PARTS), chosen_device(device)
-    study = ModelCostStudy.small() if quick else ModelCostStudy.for_device(device)
+    if sizes not in ("default", "bytes"):
+        raise typer.BadParameter(f"must be default or bytes; got {sizes}", param_hint="--sizes")
+    study = ModelCostStudy.of_bytes() if sizes == "bytes" else ModelCostStudy.for_device(device)
+    study, name_of = ModelCostStudy.small() if quick else study, "" if sizes == "default" else sizes
     with interruptions(lambda: "interrupted; nothing was written"), _stages() as on_stage:
-        records = run_model_cost(study, device, on_stage, parts)
+        records = run_model_cost(study, device, on_stage, parts, name_of)
     written = [record.write(_folder(output, quick) / f"{record.name}.json") for record in records]
     console(_WIDTH_IN_A_FILE).print(model_cost_tables(*records))
     print_written(*written)

@@ -7,17 +7,21 @@ pass, and the gradients of a rotation then come from bfloat16 products, wrong in
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from transductor.checks import differentiated
+from transductor.checks import differentiated, unseen
 
 
-def full_precision(device: torch.device) -> torch.autocast:
-    """Switch autocast off: a rotation in bfloat16 is off by a hundredth."""
-    return torch.autocast(device.type, enabled=False)
+def full_precision(device: torch.device) -> AbstractContextManager[Any]:
+    """Switch autocast off where it is on: a rotation in bfloat16 is off by a hundredth."""
+    kind = device.type
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled(kind):
+        return torch.autocast(kind, enabled=False)
+    return nullcontext()  # which takes no time
 
 
 def precise_product(left: Tensor, right: Tensor) -> Tensor:
@@ -31,21 +35,22 @@ def precise_product(left: Tensor, right: Tensor) -> Tensor:
     if differentiated(left, right):
         with full_precision(left.device):
             return left @ right
-    return cast(Tensor, torch.ops.transductor.product(left, right))
+    if not unseen(left, right):
+        return cast(Tensor, torch.ops.transductor.product(left, right))
+    if torch.is_grad_enabled() and (left.requires_grad or right.requires_grad):
+        return cast(Tensor, _DirectProduct.apply(left, right))  # type: ignore[no-untyped-call]
+    return _multiplied(left, right)
 
 
 # An operation of its own and not an autograd.Function: torch 2.11's compiler loses a gradient when a Function is given
 # one tensor twice, as in a square.
-@torch.library.custom_op("transductor::product", mutates_args=())
-def _product(left: Tensor, right: Tensor) -> Tensor:
+def _multiplied(left: Tensor, right: Tensor) -> Tensor:
     with full_precision(left.device):
         return left @ right
 
 
-@_product.register_fake
-def _(left: Tensor, right: Tensor) -> Tensor:
-    with full_precision(left.device):
-        return left @ right
+_product = torch.library.custom_op("transductor::product", _multiplied, mutates_args=())
+_product.register_fake(_multiplied)
 
 
 def _remember(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -60,6 +65,19 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None
 
 
 _product.register_autograd(_differentiate, setup_context=_remember)
+
+
+class _DirectProduct(torch.autograd.Function):
+    """The same without the operation."""
+
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, right: Tensor) -> Tensor:
+        ctx.save_for_backward(left, right)
+        return _multiplied(left, right)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        return _differentiate(ctx, grad)
 
 
 @_product.register_vmap

@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from transductor.checks import differentiated
+from transductor.checks import differentiated, unseen
 from transductor.kernels.gpu.cuts import LARGEST_STATE, TRITON_FOUND
 from transductor.kernels.gpu.launch import launch
 from transductor.kernels.precise import precise_product
@@ -43,7 +43,11 @@ def cayley_rotation(raw: Tensor, state_dim: int, *, squared: bool = False) -> Te
     if differentiated(raw):
         rotations = _solved(raw, state_dim)
         return precise_product(rotations, rotations) if squared else rotations
-    return cast(Tensor, torch.ops.transductor.cayley(raw, state_dim, squared)[0])
+    if not unseen(raw):
+        return cast(Tensor, torch.ops.transductor.cayley(raw, state_dim, squared)[0])
+    if torch.is_grad_enabled() and raw.requires_grad:
+        return cast(Tensor, _DirectCayley.apply(raw, state_dim, squared)[0])  # type: ignore[no-untyped-call]
+    return _rotations(raw, state_dim, squared)[0]
 
 
 def _solved(raw: Tensor, state_dim: int) -> Tensor:
@@ -52,13 +56,15 @@ def _solved(raw: Tensor, state_dim: int) -> Tensor:
     return polished(torch.linalg.solve_ex(eye - skews, eye + skews)[0])
 
 
-@torch.library.custom_op("transductor::cayley", mutates_args=())
-def _cayley(raw: Tensor, state_dim: int, squared: bool) -> tuple[Tensor, Tensor]:
+def _rotations(raw: Tensor, state_dim: int, squared: bool) -> tuple[Tensor, Tensor]:
     """Return C or its square, and C again beside its square, because the gradient needs C."""
     if _in_triton(raw, state_dim):
         return _eliminated(raw, state_dim, squared=squared)
     rotations = _solved(raw, state_dim).contiguous()  # LAPACK answers by columns
     return (precise_product(rotations, rotations), rotations) if squared else (rotations, rotations.new_empty(0))
+
+
+_cayley = torch.library.custom_op("transductor::cayley", _rotations, mutates_args=())
 
 
 def polished(rotation: Tensor) -> Tensor:
@@ -98,12 +104,14 @@ def _(raw: Tensor, state_dim: int, squared: bool) -> tuple[Tensor, Tensor]:
     return out, torch.empty_like(out) if squared else raw.new_empty(0)
 
 
-@torch.library.custom_op("transductor::cayley_backward", mutates_args=())
-def _cayley_backward(rotations: Tensor, grad: Tensor, squared: bool) -> Tensor:
+def _to_raw(rotations: Tensor, grad: Tensor, squared: bool) -> Tensor:
     """Compute the gradient of the raw numbers by one kernel."""
     out = _like_raw(rotations)
     _launch("cayley_gradients", rotations.shape, rotations.contiguous(), grad.contiguous(), out, SQUARED=squared)
     return out
+
+
+_cayley_backward = torch.library.custom_op("transductor::cayley_backward", _to_raw, mutates_args=())
 
 
 @_cayley_backward.register_fake
@@ -125,7 +133,8 @@ def _differentiate(ctx: Any, grad: Tensor | None, to_rotations: Tensor | None) -
     (rotations,) = ctx.saved_tensors
     dim = rotations.shape[-1]
     if to_rotations is None and grad is not None and _in_triton(rotations, dim) and not torch.is_grad_enabled():
-        return torch.ops.transductor.cayley_backward(rotations, grad, ctx.squared), None, None
+        backward = _to_raw if unseen(rotations, grad) else torch.ops.transductor.cayley_backward
+        return backward(rotations, grad, ctx.squared), None, None
     if ctx.squared:
         if grad is not None:
             through = precise_product(grad, rotations.mT) + precise_product(rotations.mT, grad)
@@ -141,6 +150,20 @@ def _differentiate(ctx: Any, grad: Tensor | None, to_rotations: Tensor | None) -
 
 
 _cayley.register_autograd(_differentiate, setup_context=_remember)
+
+
+class _DirectCayley(torch.autograd.Function):
+    """The same without the operation."""
+
+    @staticmethod
+    def forward(ctx: Any, raw: Tensor, state_dim: int, squared: bool) -> tuple[Tensor, Tensor]:
+        output = _rotations(raw, state_dim, squared)
+        _remember(ctx, (raw, state_dim, squared), output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, to_rotations: Tensor | None) -> tuple[Tensor | None, None, None]:
+        return _differentiate(ctx, grad, to_rotations)
 
 
 @_cayley.register_vmap

@@ -9,11 +9,11 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from transductor.checks import check_positive
 from transductor.configuration import configuration
 from transductor.kernels.cpu.attention import attention
+from transductor.kernels.windowed_attention import Blocks, windowed_attention
 from transductor.model.positions import Positions
 from transductor.model.token_positions import EarlierTokens, TokenPositions
 from transductor.recurrence import past_along_time
@@ -131,7 +131,10 @@ class CausalAttention(nn.Module):
         # A rank without tokens must still take part in the backward pass, where others wait for its gradients.
         empty = token_positions.earlier is not None and stream.shape[1] == 0
         if isinstance(self.kind, SlidingWindow) and not empty:
-            mixed = self._windowed(queries, keys, values, token_positions, seen, scheme, self.kind.window)
+            if plain and not scheme.biases_scores:
+                mixed = windowed_attention(queries, keys, values, self.kind.window)
+            else:
+                mixed = self._windowed(queries, keys, values, token_positions, seen, scheme, self.kind.window)
         elif plain and not scheme.biases_scores:
             mixed = attention(queries, keys, values)
         else:
@@ -168,53 +171,23 @@ class CausalAttention(nn.Module):
         time, past = queries.shape[2], keys.shape[2] - queries.shape[2]
         if time == 0:
             return queries
-        # A quotient of positive numbers, because ONNX rounds towards zero and Python rounds down.
-        blocks = (time + window - 1) // window
-        if torch.compiler.is_exporting():
-            blocks += 1  # an empty block, because export would make a single block a constant of the graph
-        # Keys start one full block before the first query; what is missing there is hidden.
-        front, back = window - past, blocks * window - time
-        present = torch.ones(keys.shape[2], dtype=torch.bool, device=keys.device)
+        blocks = Blocks(window, time, past)
+        present = torch.ones(keys.shape[2], dtype=torch.bool, device=keys.device)  # what is missing is hidden
+        allowed = blocks.allowed(keys.device) & blocks.of_keys(present, 0).unsqueeze(-2)
 
-        def cut(value: Tensor, dim: int) -> Tensor:
-            """Cut into ``blocks`` overlapping pieces of 2·window keys, numbered along a new axis before ``dim``."""
-            padding = [0, 0] * (value.ndim - dim - 1) + [front, back]
-            return F.pad(value, padding).unfold(dim, 2 * window, window).movedim(-1, dim + 1)
+        def cut(places: TokenPositions, along: Callable[[Tensor, int], Tensor]) -> TokenPositions:
+            documents, real = (None if each is None else along(each, 1) for each in (places.documents, places.real))
+            return TokenPositions(along(places.positions, 1), documents, real)
 
-        offsets = torch.arange(window, device=keys.device)[:, None] + window
-        key_offsets = torch.arange(2 * window, device=keys.device)
-        distance = offsets - key_offsets
-        allowed = (distance >= 0) & (distance < window) & cut(present, 0).unsqueeze(-2)
-        query_blocks = F.pad(queries, (0, 0, 0, back)).unflatten(2, (blocks, window))
-        block_positions = TokenPositions(
-            F.pad(token_positions.positions, (0, back)).unflatten(1, (blocks, window)),
-            None
-            if token_positions.documents is None
-            else F.pad(token_positions.documents, (0, back)).unflatten(1, (blocks, window)),
-        )
-        block_seen = TokenPositions(
-            cut(seen.positions, 1),
-            None if seen.documents is None else cut(seen.documents, 1),
-            None if seen.real is None else cut(seen.real, 1),
-        )
-        bias = _scores_to_add(allowed, block_positions, block_seen, scheme, queries.dtype)
-        # (B, H, blocks, ...): heads stand before blocks.
-        attended = _blocks_as_rows if queries.is_cuda and bias.shape[1] == 1 else F.scaled_dot_product_attention
-        mixed = attended(query_blocks, cut(keys, 2), cut(values, 2), attn_mask=bias)
-        return mixed.flatten(2, 3)[:, :, :time]
+        block_positions = replace(cut(token_positions, blocks.of_queries), real=None)
+        added = _scores_to_add(allowed, block_positions, cut(seen, blocks.of_keys), scheme, queries.dtype)
+        # (B or 1, H or 1, blocks, window, 2 window): blocks become rows.
+        rows = added.expand(queries.shape[0], -1, -1, -1, -1).transpose(1, 2).flatten(0, 1)
+        return blocks.attended(queries, keys, values, rows)
 
     def scale(self) -> float:
         """Return the factor of the scores, 1 / √E."""
         return 1 / math.sqrt(self.query.weight.shape[0] // self.attention_heads)
-
-
-def _blocks_as_rows(queries: Tensor, keys: Tensor, values: Tensor, *, attn_mask: Tensor) -> Tensor:
-    """Attend in ``(B, H, blocks, ...)``, blocks as rows: GPU kernels that keep no scores in memory take four axes."""
-    batch, _, blocks = queries.shape[:3]
-    own, theirs, mixed = (each.transpose(1, 2).flatten(0, 1) for each in (queries, keys, values))
-    mask = attn_mask.transpose(1, 2).expand(batch, blocks, -1, -1, -1).flatten(0, 1)
-    mixed = F.scaled_dot_product_attention(own, theirs, mixed, attn_mask=mask)
-    return torch.unflatten(mixed, 0, (batch, blocks)).transpose(1, 2)
 
 
 def _borrowed(

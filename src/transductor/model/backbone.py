@@ -7,10 +7,11 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from transductor.checks import check_positive
 from transductor.configuration import configuration
-from transductor.injection import Inject
+from transductor.injection import Inject, JoinedInjection, is_bare
 from transductor.model.attention import (
     Attend,
     AttentionKind,
@@ -123,12 +124,33 @@ class Block(nn.Module):
         scheme: Positions,
         cache: KeyValueCache | None = None,
         attend: Attend | None = None,
+        also: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, KeyValueCache | None]:
-        """Apply the layer to the stream ``(B, T, W)``; see :class:`CausalAttention` for the cache."""
+        """Apply the layer to the stream ``(B, T, W)``; see :class:`CausalAttention` for the cache.
+
+        ``also`` are states ``(B, T, D)`` and a matrix ``(W, D)``, whose product is added to the stream at the end.
+        """
         if self.attention is not None:
             mixed, cache = self.attention(self.attention_norm(stream), token_positions, scheme, cache, attend)
             stream = stream + self.dropout(mixed)
-        return stream + self.dropout(self.feedforward(self.feedforward_norm(stream))), cache
+        hidden = self.feedforward_norm(stream)
+        if also is not None:
+            return stream + self._fed_forward_with(hidden, *also), cache
+        return stream + self.dropout(self.feedforward(hidden)), cache
+
+    def joins(self) -> bool:
+        """Tell whether the last product may add other terms: nothing is dropped, hooked or wrapped."""
+        inner, last = self.feedforward[0], self.feedforward[-1]
+        plain = type(self.feedforward) is nn.Sequential and is_bare(inner) and is_bare(last)
+        return plain and not (self.training and self.dropout.p > 0)
+
+    def _fed_forward_with(self, hidden: Tensor, states: Tensor, weight: Tensor) -> Tensor:
+        """Return the feed-forward part plus ``W h_t``, as one product with more columns."""
+        inner, activation, last = self.feedforward
+        assert isinstance(last, nn.Linear)
+        activated = activation(inner(hidden))
+        wide = torch.cat((activated, states.to(activated.dtype)), -1)
+        return functional.linear(wide, torch.cat((last.weight, weight.to(last.weight.dtype)), -1), last.bias)
 
 
 @final
@@ -161,13 +183,16 @@ class Backbone(nn.Module):
     ) -> tuple[Tensor, BackboneState | None]:
         """Return logits ``(B, T, output_size)`` and the state with these tokens added (None without a state)."""
         stream = self.embedded(tokens, token_positions)
-        caches = []
+        caches, also = [], None
         for layer, block in enumerate(self.blocks):
-            if inject is not None:
+            if inject is not None and also is None:
                 stream = inject(layer, stream)
-            stream, cache = block(
-                stream, token_positions, self.positions, None if state is None else state.caches[layer]
-            )
+            also = None
+            assert isinstance(block, Block)
+            if isinstance(inject, JoinedInjection) and layer + 1 < len(self.blocks) and block.joins():
+                also = inject.factors(layer + 1)
+            cached = None if state is None else state.caches[layer]
+            stream, cache = block(stream, token_positions, self.positions, cached, also=also)
             caches.append(cache)
         logits: Tensor = self.readout(self.final_norm(stream))
         if state is None:

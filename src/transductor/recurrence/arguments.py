@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -39,7 +40,8 @@ class Arguments(NamedTuple):
 
     def as_given(self, result: Tensor, has_batch_axis: bool = True) -> Tensor:
         """Return a result in the dtype of the transitions, without a batch axis where they had none."""
-        result = result.to(self.transitions.dtype)
+        dtype = self.transitions.dtype
+        result = result if result.dtype == dtype else result.to(dtype)
         return result if self.batched or not has_batch_axis else result.squeeze(0)
 
     def check_types(self) -> None:
@@ -88,7 +90,7 @@ class Arguments(NamedTuple):
                 )
             _check_weights("initial_state", initial, ring)
             _check_device("initial_state", initial, transitions)
-            initial = initial.to(work).expand(rows, dim)
+            initial = initial if initial.dtype == work else initial.to(work)
         return Problem(matrices, tokens, bias, initial, layout.mask, layout.local_offsets, ring.name), layout
 
     def _checked_drive(self, ring: Semiring) -> tuple[Tensor, Tensor | None]:
@@ -107,7 +109,8 @@ class Arguments(NamedTuple):
                 if tokens.ndim not in (1, 2):
                     raise ValueError(f"tokens must have shape (B, T) or (T); got {tuple(tokens.shape)}")
             _check_device("tokens", tokens, transitions)
-            tokens = (tokens if self.batched else tokens[None]).long()
+            tokens = tokens if self.batched else tokens[None]
+            tokens = tokens if tokens.dtype == torch.int64 else tokens.long()
         _check_weights("transitions", transitions, ring)
         return transitions if self.batched or tokens is not None else transitions[None], tokens
 
@@ -151,7 +154,7 @@ def _check_weights(argument: str, values: Tensor, ring: Semiring) -> None:
         return
     values = values.detach()
     # One reduction settles the usual case: a finite sum has only finite terms.
-    if bool(torch.isfinite(values.sum(dtype=working_dtype(values.dtype)))):
+    if math.isfinite(values.sum(dtype=working_dtype(values.dtype)).item()):
         return
     wrong = ~ring.is_weight(values)
     if bool(wrong.any()):

@@ -52,9 +52,9 @@ def solved(problem: Problem, backend: str) -> Tensor:
     chosen = _quickest(problem) if backend == "auto" else BACKENDS.get(backend) or STRUCTURED[backend]
     if backend != "auto" and (error := chosen.refusal(problem)) is not None:
         raise error
-    if not chosen.widens and problem.matrices.dtype != problem.initial.dtype:
-        problem = replace(problem, matrices=problem.matrices.to(problem.initial.dtype))
-    operands = problem.matrices, problem.bias, problem.initial
+    if not chosen.widens and problem.matrices.dtype != problem.start.dtype:
+        problem = replace(problem, matrices=problem.matrices.to(problem.start.dtype))
+    operands = problem.matrices, problem.bias, problem.start
     if transformed(*operands):
         return _transformed(problem, chosen)
     return chosen.states(problem)
@@ -106,7 +106,7 @@ def _wrong_ring(backend: str, problem: Problem) -> ValueError:
 def _numba_refusal(problem: Problem) -> Exception | None:
     if problem.ring != "real":
         return _wrong_ring("numba", problem)
-    device = problem.initial.device.type
+    device = problem.start.device.type
     if device != "cpu":
         return ValueError(f"backend='numba' runs on the CPU; transitions are on {device}: use 'triton' or 'chunked'")
     if not cpu.available():
@@ -129,13 +129,13 @@ def triton_missing(device: torch.device) -> Exception | None:
 def _triton_refusal(problem: Problem) -> Exception | None:
     if problem.ring != "real":
         return _wrong_ring("triton", problem)
-    if (error := triton_missing(problem.initial.device)) is not None:
+    if (error := triton_missing(problem.start.device)) is not None:
         return error
     table = problem.tokens is None or problem.matrices.numel() < 2**31
     largest, rows_of_tokens = LARGEST_STATE, problem.tokens is not None and problem.offsets is None
     # A compiler would have to look into the question about the device.
     asks = problem.state_dim > largest and rows_of_tokens and not torch.compiler.is_compiling()
-    if asks and _holds_wide_matrices(problem.initial.device):
+    if asks and _holds_wide_matrices(problem.start.device):
         largest = LARGEST_WALK
     if problem.state_dim > largest or not table or problem.batch * problem.time >= 2**31:
         return ValueError(
@@ -178,7 +178,7 @@ BACKENDS: Final[dict[str, Backend]] = {
             "triton",
             lambda problem: kernel_scan(problem, "triton"),
             refusal=_triton_refusal,
-            suits=lambda problem: problem.initial.device.type == "cuda",
+            suits=lambda problem: problem.start.device.type == "cuda",
             plain=kernel_states("triton"),
             traceable=True,
             widens=True,

@@ -41,10 +41,10 @@ def solved_blocks(problem: Problem, backend: str, sizes: Sequence[int]) -> Tenso
     """Compute all states ``(B, T, D)`` of matrices with blocks of these sizes on the diagonal, zero beside them."""
     sizes = joined_blocks(sizes)
     refusal = BACKENDS["triton"].refusal
-    kernels = backend in ("auto", "triton") and problem.initial.is_cuda and problem.ring == "real"
+    kernels = backend in ("auto", "triton") and problem.start.is_cuda and problem.ring == "real"
     if len(sizes) == 1 or not kernels:
         return solved(problem, backend)
-    operands = problem.matrices, problem.bias, problem.initial
+    operands = problem.matrices, problem.bias, problem.start
     if problem.batch * problem.time < _MANY or transformed(*operands) or vmapped(*operands):
         return solved(problem, backend)
     if problem.tokens is None or torch.compiler.is_exporting():
@@ -75,7 +75,7 @@ def _split(problem: Problem, sizes: Sequence[int]) -> list[Problem]:
             problem,
             matrices=problem.matrices[..., begin:end, begin:end],
             bias=None if problem.bias is None else problem.bias[..., begin:end],
-            initial=problem.initial[..., begin:end],
+            start=problem.initial[..., begin:end],
         )
         for begin, end in _bounds(sizes)
     ]

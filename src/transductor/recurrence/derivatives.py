@@ -43,13 +43,13 @@ def differentiable_gradients(
     """Differentiate the states by matrices, bias and initial states where needed; the results can be, again."""
     # Views, because one operand may have been computed from another: at a document's first step the folded bias holds
     # M α, and the gradient of M through it is counted where the bias was made.
-    matrices, bias, initial = (
-        None if value is None else value.view_as(value) for value in (problem.matrices, problem.bias, problem.initial)
+    matrices, bias, start = (
+        None if value is None else value.view_as(value) for value in (problem.matrices, problem.bias, problem.start)
     )
     assert matrices is not None
-    assert initial is not None
-    operands = [value if needed else None for value, needed in zip((matrices, bias, initial), needs, strict=True)]
-    states = differentiable_scan(replace(problem, matrices=matrices, bias=bias, initial=initial), states_of)
+    assert start is not None
+    operands = [value if needed else None for value, needed in zip((matrices, bias, start), needs, strict=True)]
+    states = differentiable_scan(replace(problem, matrices=matrices, bias=bias, start=start), states_of)
     wanted = [operand for operand in operands if operand is not None]
     gradients = iter(torch.autograd.grad(states, wanted, grad, create_graph=True, allow_unused=True))
     return [None if operand is None else next(gradients) for operand in operands]

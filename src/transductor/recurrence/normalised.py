@@ -67,7 +67,7 @@ def cut_out(problem: Problem, rows: Tensor, positions: Tensor) -> Problem:
         problem,
         matrices=problem.matrices[0, positions] if tokens is None else problem.matrices,
         tokens=None if tokens is None else tokens[0, positions],
-        initial=problem.initial[rows],
+        start=problem.initial[rows],
         offsets=None,
     )
 

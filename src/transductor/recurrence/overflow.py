@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -12,7 +14,7 @@ def all_finite(values: Tensor) -> bool:
     A product of matrices may overflow where the states do not (``inf · 0``), and beyond a document's end; then the
     reference loop computes the states, which never forms products.
     """
-    return values.numel() == 0 or bool(torch.isfinite(values.detach().sum()))
+    return values.numel() == 0 or math.isfinite(values.detach().sum().item())
 
 
 def overflowed_rows(*parts: Tensor) -> Tensor:

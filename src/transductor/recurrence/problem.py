@@ -19,12 +19,13 @@ class Problem:
     ``matrices`` is a table ``(V, D, D)`` when ``tokens (B, T)`` is given, else ``(B, T, D, D)``;
     ``bias (B, T, D)``; ``mask (B, T)``, true where the step is real; ``offsets (N + 1)`` are document
     boundaries of a packed row (then B = 1 and ``initial`` has a row per document, else one per batch row).
+    ``start`` is that row where all are the same, ``(D)``, or all of them.
     """
 
     matrices: Tensor
     tokens: Tensor | None
     bias: Tensor | None
-    initial: Tensor
+    start: Tensor
     mask: Tensor | None = None
     offsets: Tensor | None = None
     ring: str = "real"
@@ -33,6 +34,11 @@ class Problem:
     def semiring(self) -> Semiring:
         """The semiring; kept by name, because a compiler can follow a string where it cannot follow an object."""
         return SEMIRINGS[self.ring]
+
+    @property
+    def initial(self) -> Tensor:
+        """The initial state of every row or document, ``(N, D)``."""
+        return in_rows(self.start, self.batch if self.offsets is None else self.offsets.numel() - 1)
 
     @property
     def batch(self) -> int:
@@ -50,6 +56,11 @@ class Problem:
         return self.matrices.shape[-1]
 
 
+def in_rows(start: Tensor, rows: int) -> Tensor:
+    """Return ``(D)`` or ``(N, D)`` as ``(N, D)``."""
+    return start if start.ndim == 2 else start.expand(rows, -1)
+
+
 def some_rows(problem: Problem, rows: Tensor) -> Problem:
     """Return the scan of these rows alone."""
     return replace(
@@ -57,7 +68,7 @@ def some_rows(problem: Problem, rows: Tensor) -> Problem:
         matrices=problem.matrices[rows] if problem.tokens is None else problem.matrices,
         tokens=None if problem.tokens is None else problem.tokens[rows],
         bias=None if problem.bias is None else problem.bias[rows],
-        initial=problem.initial if problem.offsets is not None else problem.initial[rows],
+        start=problem.start if problem.offsets is not None else problem.initial[rows],
         mask=None if problem.mask is None else problem.mask[rows],
     )
 
@@ -130,4 +141,4 @@ def folded(problem: Problem) -> Problem:
         else:
             bias = semiring.add(arrived, bias[0]).where(begins, bias[0])[None]
         initial = torch.full((1, dim), semiring.zero, dtype=initial.dtype, device=initial.device)
-    return replace(problem, matrices=matrices, tokens=tokens, bias=bias, initial=initial, mask=None, offsets=None)
+    return replace(problem, matrices=matrices, tokens=tokens, bias=bias, start=initial, mask=None, offsets=None)

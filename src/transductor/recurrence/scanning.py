@@ -145,12 +145,13 @@ def scan(
             transitions, tokens, bias, token_bias, initial_state, mask, lengths, cu_seqlens, layout,
             semiring=semiring, norm=normalise, backend=backend, return_final=return_final,
         )  # fmt: skip
-    # Inside a compiled graph `auto` chooses only among traceable backends; their operation has no tangent.
-    traces = backend == "auto" or (backend in BACKENDS and BACKENDS[backend].traceable)
-    traceable = semiring == "real" and traces and not differentiated()
+    run = _run
     # A compiler that gives up on a transformed function still looks into the functions that it calls.
-    compiler = torch.compiler.is_compiling() or "torch._dynamo" in sys.modules
-    run = _hidden_from_compilers() if compiler and not traceable else _run
+    if torch.compiler.is_compiling() or "torch._dynamo" in sys.modules:
+        # Inside a compiled graph `auto` chooses only among traceable backends; their operation has no tangent.
+        traces = backend == "auto" or (backend in BACKENDS and BACKENDS[backend].traceable)
+        if semiring != "real" or not traces or differentiated():
+            run = _hidden_from_compilers()
     values = transitions, tokens, bias, token_bias, initial_state, mask, lengths, cu_seqlens, layout
     states, final = run(values, semiring, backend, return_final, blocks)
     return states if final is None else (states, final)

@@ -94,13 +94,13 @@ def sequence_parallel_scan(
         shards = Shards.of(group, axes.shape[1 if arguments.batched else 0], transitions.device)
     with full_precision(transitions.device):
         problem, checked = arguments.problem(shards=shards)
-        problem = replace(problem, matrices=problem.matrices.to(problem.initial.dtype))
+        problem = replace(problem, matrices=problem.matrices.to(problem.start.dtype))
         shard = _Shard(shards, None if checked.offsets is None else tuple(checked.offsets.tolist()))
         maps = _every_map(problem, shard)
         entering = _entering(problem, maps, shard)
         # On a rank that is entered, the state comes from another; its gradient goes there by itself.
         rows = torch.where(shard.entered(problem.initial), entering, problem.initial)
-        states = solved(replace(problem, initial=rows), backend)
+        states = solved(replace(problem, start=rows), backend)
         operands = problem.matrices, problem.bias, problem.tokens, problem.mask, maps[..., :-1], entering
         states, final = cast(
             tuple[Tensor, Tensor],
@@ -272,6 +272,6 @@ def _response(problem: Problem, grad: Tensor, until: int, backend: str) -> Tenso
         matrices=flat.matrices.mT.contiguous() if flat.tokens is not None else flat.matrices.mT.flip(1),
         tokens=None if flat.tokens is None else flat.tokens.flip(1),
         bias=torch.cat((grad[:, 1:], torch.zeros_like(grad[:, :1])), 1),
-        initial=grad[:, 0],
+        start=grad[:, 0],
     )
     return solved(backwards, backend)[:, -1]

@@ -6,6 +6,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Required, TypedDict
 
@@ -139,7 +140,7 @@ class TransitionFamily(nn.Module, ABC):
         with self.full_precision():
             return self.build(features)
 
-    def full_precision(self) -> torch.autocast:
+    def full_precision(self) -> AbstractContextManager[Any]:
         """Turn autocast off on the family's device."""
         return full_precision(next(itertools.chain(self.parameters(), self.buffers())).device)
 

@@ -158,6 +158,42 @@ def first_outers(tokens: Array, time: int, adjoints: Array, initial: Array, grad
                 grad[to + i * dim + j] += adjoints[at + i] * initial[row * dim + j]
 
 
+def add_outer(adjoints: Array, at: int, before: Array, first: int, out: Array, to: int, dim: int, width: Any) -> None:
+    """Add the matrix ``δ hᵀ`` to the one at ``out[to:]``."""
+
+
+@meaning_of(add_outer)
+def _add_outer(adjoints: Any, at: Any, before: Any, first: Any, out: Any, to: Any, dim: Any, width: Any) -> Any:
+    if not len(width):
+        return _add_outer_long
+    size = len(width)
+
+    def in_registers(adjoints: Any, at: Any, before: Any, first: Any, out: Any, to: Any, dim: Any, width: Any) -> None:
+        row = take(before, first, width)
+        for i in range(size):
+            put(out, to + i * size, plus_times(take(out, to + i * size, width), row, adjoints, at + i))
+
+    return in_registers
+
+
+def _add_outer_long(adjoints: Any, at: Any, before: Any, first: Any, out: Any, to: Any, dim: Any, width: Any) -> None:
+    for i in range(dim):
+        add_row(out[to + i * dim : to + (i + 1) * dim], before[first : first + dim], adjoints[at + i])
+
+
+@kernel
+def outers_in_time(
+    tokens: Array, time: int, adjoints: Array, states: Array, initial: Array, grad: Array, dim: int, width: Any
+) -> None:
+    """Sum ``δ_p h_{p-1}ᵀ`` of every token, position by position."""
+    for p in range(tokens.size):
+        at, to = p * dim, tokens[p] * dim * dim
+        if p % time:
+            add_outer(adjoints, at, states, at - dim, grad, to, dim, width)
+        else:
+            add_outer(adjoints, at, initial, p // time * dim, grad, to, dim, width)
+
+
 def put_outer(adjoints: Array, at: int, before: Array, first: int, out: Array, to: int, dim: int, width: Any) -> None:
     """Write the matrix ``δ hᵀ`` to ``out[to:]``."""
 

@@ -30,6 +30,7 @@ _WORTH_A_THREAD = 200_000  # nanoseconds of work below which a second thread cos
 _WORTH_A_JOB = 2_000_000  # nanoseconds: short jobs would spend their time handing the interpreter's lock around
 _REPEATS = 4  # a table whose tokens occur this often on average is transposed first: columns are quicker than rows
 _WORTH_TRANSPOSING = 4096  # positions; below, reading the table by rows costs less than transposing it
+_WORTH_ORDERING = 1 << 19  # products of numbers; below, the gradient of a table is summed in the order of time
 _FOUND = find_spec("numba") is not None
 
 
@@ -236,9 +237,13 @@ def outers_by_token(
 
     Positions are ordered by token, stably, so that each sum is taken in registers and in the order of time; blocks
     of that order are shared among threads.  The first position of every row, which begins at ``initial``, comes last.
+    Few positions are summed as they come, which takes less time than ordering them.
     """
     loops, (tokens,) = _gradients(), flat(ids)
     out = table.new_zeros(table.shape)
+    if ids.numel() * lanes.dim**2 <= _WORTH_ORDERING:
+        loops.outers_in_time(tokens, lanes.time, *flat(adjoints, states, initial, out), *lanes.size)
+        return out
     order = torch.empty(ids.numel() - lanes.batch, dtype=torch.int32 if ids.numel() < 2**31 else torch.int64)
     sorting = 2.0 * ids.numel()  # nanoseconds
     cuts = _cuts(ids.numel(), sorting)
@@ -260,7 +265,7 @@ def flat(*tensors: Tensor) -> tuple[Any, ...]:
     """Return each tensor as a flat numpy array, which shares its memory when it is contiguous."""
     if dist.is_available() and dist.is_initialized():
         return tuple(np.asarray(_Lent(tensor)) for tensor in tensors)
-    return tuple(tensor.detach().numpy().ravel() for tensor in tensors)
+    return tuple([(tensor.detach() if tensor.requires_grad else tensor).numpy().ravel() for tensor in tensors])
 
 
 class _Lent:
@@ -294,6 +299,9 @@ def _cuts(total: int, nanoseconds: float) -> list[tuple[int, int]]:
 
 def run(jobs: Sequence[Job], nanoseconds: float) -> None:
     """Do all jobs, on other threads too when there is enough work."""
+    if len(jobs) == 1:
+        jobs[0]()
+        return
     queue = deque(jobs)
     other_threads = min(_threads(nanoseconds), len(queue)) - 1
     futures = [_pool(torch.get_num_threads()).submit(_drain, queue) for _ in range(other_threads)]

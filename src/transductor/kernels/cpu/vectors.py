@@ -18,7 +18,7 @@ from numba import njit, types
 from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic, models, overload, register_model
 
-WIDEST = 64
+WIDEST = 128
 
 Array = Any  # a flat numpy array; inside the loops numba decides
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
@@ -51,24 +51,56 @@ def meaning_of(name: Callable[..., None]) -> Callable[[Compiled], Compiled]:
 
 
 class Lanes(types.Type):  # type: ignore[misc]
-    """``count`` numbers side by side, held as one LLVM vector; the compiler splits it into registers."""
+    """``count`` numbers side by side, held in as many registers as that takes.
+
+    They are a struct of vectors of 512 bits and, at the end, of half of it, a quarter and so on: a single vector whose
+    length is no power of two is loaded number by number.
+    """
 
     def __init__(self, number: Any, count: int) -> None:
         self.number, self.count = number, count
         super().__init__(name=f"Lanes({number}, {count})")
 
+    @property
+    def parts(self) -> list[tuple[int, int]]:
+        """Where every vector begins, and its length."""
+        parts, begin, length = [], 0, 512 // self.number.bitwidth
+        while begin < self.count:
+            while length > self.count - begin:
+                length //= 2
+            parts.append((begin, length))
+            begin += length
+        return parts
+
 
 class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, lanes: Lanes) -> None:
         number = manager.lookup(lanes.number).get_value_type()
-        super().__init__(manager, lanes, ir.VectorType(number, lanes.count))
+        kind = ir.LiteralStructType([ir.VectorType(number, length) for _, length in lanes.parts])
+        super().__init__(manager, lanes, kind)
 
 
 register_model(Lanes)(_LanesModel)
 
 
+def _joined(context: Any, builder: Any, lanes: Lanes, vectors: list[Any]) -> Any:
+    """Make one value of the vectors of lanes."""
+    value = ir.Constant(context.get_value_type(lanes), ir.Undefined)
+    for place, vector in enumerate(vectors):
+        value = builder.insert_value(value, vector, place)
+    return value
+
+
+def _vectors(builder: Any, lanes: Lanes, value: Any) -> list[Any]:
+    return [builder.extract_value(value, place) for place in range(len(lanes.parts))]
+
+
 def _pointer(context: Any, builder: Any, array_type: Any, array: Any, offset: Any) -> Any:
     return builder.gep(context.make_array(array_type)(context, builder, array).data, [offset])
+
+
+def _ahead(builder: Any, pointer: Any, offset: int) -> Any:
+    return builder.gep(pointer, [ir.IntType(64)(offset)])
 
 
 def _load(builder: Any, pointer: Any, number: Any, count: int) -> Any:
@@ -86,8 +118,9 @@ def take(_: Any, array: Any, offset: Any, width: Any) -> Any:
     lanes = Lanes(array.dtype, len(width))
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = _pointer(context, builder, array, args[0], args[1])
-        return _load(builder, pointer, context.get_value_type(array.dtype), lanes.count)
+        pointer, number = _pointer(context, builder, array, args[0], args[1]), context.get_value_type(array.dtype)
+        vectors = [_load(builder, _ahead(builder, pointer, begin), number, length) for begin, length in lanes.parts]
+        return _joined(context, builder, lanes, vectors)
 
     return lanes(array, offset, width), emit
 
@@ -98,7 +131,9 @@ def put(_: Any, array: Any, offset: Any, lanes: Any) -> Any:
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = _pointer(context, builder, array, args[0], args[1])
-        builder.store(args[2], builder.bitcast(pointer, args[2].type.as_pointer()), align=4)
+        for (begin, _), vector in zip(lanes.parts, _vectors(builder, lanes, args[2]), strict=True):
+            place = builder.bitcast(_ahead(builder, pointer, begin), vector.type.as_pointer())
+            builder.store(vector, place, align=4)
         return context.get_dummy_value()
 
     return types.void(array, offset, lanes), emit
@@ -109,17 +144,21 @@ def plus(_: Any, first: Any, second: Any) -> Any:
     """Add two lanes."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.fadd(args[0], args[1])
+        pairs = zip(*(_vectors(builder, first, value) for value in args), strict=True)
+        return _joined(context, builder, first, [builder.fadd(*pair) for pair in pairs])
 
     return first(first, second), emit
 
 
-def _factors(context: Any, builder: Any, array_type: Any, array: Any, offset: Any, count: int) -> Any:
+def _factors(context: Any, builder: Any, array_type: Any, array: Any, offset: Any, lanes: Lanes) -> list[Any]:
     """Load one number of an array into all lanes."""
     number = builder.load(_pointer(context, builder, array_type, array, offset))
-    blank = ir.Constant(ir.VectorType(number.type, count), ir.Undefined)
-    first = builder.insert_element(blank, number, ir.IntType(32)(0))
-    return _shuffled(builder, first, first, [0] * count)
+    factors = []
+    for _, length in lanes.parts:
+        blank = ir.Constant(ir.VectorType(number.type, length), ir.Undefined)
+        first = builder.insert_element(blank, number, ir.IntType(32)(0))
+        factors.append(_shuffled(builder, first, first, [0] * length))
+    return factors
 
 
 @emitted
@@ -127,8 +166,9 @@ def times(_: Any, lanes: Any, array: Any, offset: Any) -> Any:
     """Multiply lanes by ``array[offset]``."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        factors = _factors(context, builder, array, args[1], args[2], lanes.count)
-        return builder.fmul(args[0], factors, flags=_CONTRACT)
+        factors = _factors(context, builder, array, args[1], args[2], lanes)
+        pairs = zip(_vectors(builder, lanes, args[0]), factors, strict=True)
+        return _joined(context, builder, lanes, [builder.fmul(*pair, flags=_CONTRACT) for pair in pairs])
 
     return lanes(lanes, array, offset), emit
 
@@ -138,8 +178,13 @@ def plus_times(_: Any, total: Any, lanes: Any, array: Any, offset: Any) -> Any:
     """Compute ``total + lanes · array[offset]``, fused where the processor can."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        factors = _factors(context, builder, array, args[2], args[3], lanes.count)
-        return builder.fadd(args[0], builder.fmul(args[1], factors, flags=_CONTRACT), flags=_CONTRACT)
+        factors = _factors(context, builder, array, args[2], args[3], lanes)
+        sums = []
+        for so_far, vector, factor in zip(
+            _vectors(builder, lanes, args[0]), _vectors(builder, lanes, args[1]), factors, strict=True
+        ):
+            sums.append(builder.fadd(so_far, builder.fmul(vector, factor, flags=_CONTRACT), flags=_CONTRACT))
+        return _joined(context, builder, lanes, sums)
 
     return total(total, lanes, array, offset), emit
 
@@ -162,11 +207,15 @@ def dots(_: Any, matrices: Any, start: Any, vector: Any, first: Any, rows: Any, 
         zero = ir.Constant(ir.VectorType(number, padded), None)
 
         def piece(pointer: Any, offset: int, length: int) -> Any:
-            loaded = _load(builder, builder.gep(pointer, [ir.IntType(64)(offset)]), number, length)
             if length == padded:
-                return loaded
-            blank = ir.Constant(loaded.type, None)
-            return _shuffled(builder, loaded, blank, [min(i, length) for i in range(padded)])
+                return _load(builder, _ahead(builder, pointer, offset), number, length)
+            value = zero
+            for begin, size in Lanes(matrices.dtype, length).parts:
+                loaded = _load(builder, _ahead(builder, pointer, offset + begin), number, size)
+                wide = _shuffled(builder, loaded, loaded, [min(i, size - 1) for i in range(padded)])
+                ours = [i - begin + padded if begin <= i < begin + size else i for i in range(padded)]
+                value = _shuffled(builder, value, wide, ours)
+            return value
 
         spans = [(begin, min(padded, dim - begin)) for begin in range(0, dim, padded)]
         factors = [piece(factor, *span) for span in spans]
@@ -185,7 +234,11 @@ def dots(_: Any, matrices: Any, start: Any, vector: Any, first: Any, rows: Any, 
                 builder.fadd(_shuffled(builder, a, b, even), _shuffled(builder, a, b, odd))
                 for a, b in zip(sums[::2], sums[1::2], strict=True)
             ]
-        return sums[0] if padded == count else _shuffled(builder, sums[0], sums[0], list(range(count)))
+        total = sums[0]
+        vectors = [
+            _shuffled(builder, total, total, list(range(begin, begin + length))) for begin, length in lanes.parts
+        ]
+        return _joined(context, builder, lanes, vectors)
 
     return lanes(matrices, start, vector, first, rows, width), emit
 
@@ -213,7 +266,7 @@ def nothing(_: Any, array: Any, width: Any) -> Any:
     lanes = Lanes(array.dtype, len(width))
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return ir.Constant(ir.VectorType(context.get_value_type(array.dtype), lanes.count), None)
+        return ir.Constant(context.get_value_type(lanes), None)
 
     return lanes(array, width), emit
 
