@@ -29,6 +29,7 @@ from transductor.transitions import ColumnChoiceTransitions, OrthogonalTransitio
 RESULTS = Path(__file__).parent / "results"
 DIMS = (8, 16, 32, 64, 128, 256)
 VOCABULARY, ROWS, LENGTH = 8, 16, 1024
+STEPS = 50  # taken for one sample of a step, whose first one waits for memory
 CONTENDERS = {
     "orthogonal": (OrthogonalTransitions, "auto"),
     "column choice": (ColumnChoiceTransitions, "auto"),
@@ -65,11 +66,12 @@ def calls(head: RationalHead, tokens: torch.Tensor) -> dict[str, Callable[[], An
             return head(tokens)
 
     def stepped(rows: int) -> Callable[[], Any]:
-        def step() -> Any:
+        def steps() -> None:
             with torch.no_grad():
-                return head.advance(first[rows], streams[rows])[0]
+                for _ in range(STEPS):
+                    head.advance(first[rows], streams[rows])
 
-        return step
+        return steps
 
     return {"scan": forward, "scan and gradient": training, "step of 1 row": stepped(1), "step of 64 rows": stepped(64)}
 
@@ -91,7 +93,8 @@ def measured(device: str, dims: tuple[int, ...], box: float, rounds: int) -> lis
             if isinstance(samples, Exception):
                 entries.append({**entry, "failure": str(samples)[:200]})
             else:
-                entries.append({**entry, "seconds": median(samples), "samples": samples})
+                each = [sample / (STEPS if what.startswith("step") else 1) for sample in samples]
+                entries.append({**entry, "seconds": median(each), "samples": each})
         print(dim, {f"{e['head']}: {e['what']}": e.get("seconds") for e in entries if e["dim"] == dim}, flush=True)
     return entries
 
@@ -111,7 +114,7 @@ def figure(output: Path) -> Path:
     measured_on = [device for device in titles if (output / f"columns_cost_{device}.json").exists()]
     size = (12, 3.2 * len(measured_on))
     drawing, every = plt.subplots(
-        len(measured_on), len(shown), figsize=size, sharex=True, squeeze=False, layout="constrained"
+        len(measured_on), len(shown), figsize=size, sharex=True, sharey="row", squeeze=False, layout="constrained"
     )
     for axes, device in zip(every, measured_on, strict=True):
         title = titles[device]
@@ -147,7 +150,7 @@ def main() -> None:
     torch.set_num_threads(1)
     dims, box, rounds = (DIMS[:2], 0.1, 2) if options.quick else (DIMS, 0.15 if options.device == "cuda" else 1.5, 21)
     entries = measured(options.device, dims, box, rounds)
-    settings = {"vocabulary": VOCABULARY, "rows": ROWS, "length": LENGTH, "quick": options.quick}
+    settings = {"vocabulary": VOCABULARY, "rows": ROWS, "length": LENGTH, "steps": STEPS, "quick": options.quick}
     path = options.output / f"columns_cost_{options.device}.json"
     here = run_environment(options.device, began)
     Record(f"columns_cost_{options.device}", settings, {"entries": entries}, here).write(path)

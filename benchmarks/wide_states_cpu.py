@@ -151,7 +151,8 @@ def figure(cells, path):
         for rows, colour in zip(ROWS, ("#1f5fbf", "#d1495b"), strict=True):
             chosen = [cell for cell in cells if cell["rows"] == rows]
             rates = [cell["multiply_adds_per_second"][act] / 1e9 for cell in chosen]
-            axis.plot([cell["dim"] for cell in chosen], rates, "o-", ms=3, color=colour, label=f"{rows} rows")
+            label = "one row" if rows == 1 else f"{rows} rows"
+            axis.plot([cell["dim"] for cell in chosen], rates, "o-", ms=3, color=colour, label=label)
         axis.set(xlabel="width of a state, d", title=act.replace("_", " and "), ylim=0)
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("multiply-adds, 10⁹ a second")

@@ -190,7 +190,7 @@ def test_bench_scan_checks_times_and_writes(tmp_path):
     for words in ("measured / floor", "Kogge–Stone", "peer / scan (auto)", "peak memory", "scan_cpu.json"):
         assert words in result.output
     record = read_record(tmp_path / "scan_cpu.json")
-    assert record.settings["parts"] == ["lengths", "shapes"]
+    assert record.settings["parts"] == ["lengths", "shapes", "wide"]
     assert record.environment["versions"]["torch"]
     assert (tmp_path / "scan_cpu.png").read_bytes().startswith(PNG)
 

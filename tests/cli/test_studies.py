@@ -148,7 +148,8 @@ def test_the_latency_of_the_scan_is_a_study_by_its_name(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "arguments"),
     [
-        ("studies must be among regular_gap, odd, latency; got 'irregular_gap'", ("odd", "irregular_gap")),
+        ("studies must be among regular_gap, odd, stream_defaults, ", ("odd", "irregular_gap")),
+        ("code_models_c, latency; got 'irregular_gap'", ("odd", "irregular_gap")),
         ("backend must be one of 'loky', 'dask', 'ray'; got 'mpi'", ("odd", "--backend", "mpi")),
         ("must be auto, cpu or cuda; got 'tpu'", ("odd", "--device", "tpu")),
         ("--jobs", ("odd", "--jobs", "-1")),

@@ -47,7 +47,8 @@ def built(**changes):
 
 def test_the_names_are_those_of_the_library():
     assert tuple(transitions.FAMILIES) == training_options.FAMILIES
-    assert tuple(heads.HEADS) == training_options.HEADS
+    # A factored filter is made of families side by side, which a line on a shell cannot say.
+    assert tuple(name for name in heads.HEADS if name != "factored_filter") == training_options.HEADS
 
 
 def test_every_setting_of_training_is_an_option():

@@ -204,4 +204,4 @@ def test_bad_input_is_refused_by_name(error, words, act):
 
 
 def test_every_head_is_registered_under_its_name():
-    assert set(HEADS) == {"rational", "lookback", "universal", "random_features", "filter"}
+    assert set(HEADS) == {"rational", "lookback", "universal", "random_features", "filter", "factored_filter"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
-from itertools import pairwise
+from itertools import combinations, pairwise, permutations
 
 import pytest
 import torch
@@ -190,6 +190,29 @@ def partly_observed(task, word):
     return next(place for place, weight in enumerate(joint) if weight >= max(joint) - 1e-6)
 
 
+def hidden_swaps(task, word):
+    """The weight of every order together with the word, over all swaps that its tokens may stand for."""
+    things, pairs = range(task.things), list(combinations(range(task.things), 2))
+    orders = list(permutations(things))
+    weights = {order: float(order == tuple(things)) for order in orders}
+    for token in word:
+        after = dict.fromkeys(orders, 0.0)
+        place, thing = divmod(token - len(pairs) - task.things - 1, task.things)
+        for order, weight in weights.items():
+            if place >= 0:
+                after[order] += weight * ((1 - task.noise) * (order[place] == thing) + task.noise / task.things)
+                continue
+            named = token - len(pairs)
+            for number, (x, y) in enumerate(pairs):
+                if token == number or named in (x, y) or named == task.things:
+                    swapped = list(order)
+                    swapped[x], swapped[y] = order[y], order[x]
+                    after[tuple(swapped)] += weight
+        weights = {order: weight / sum(after.values()) for order, weight in after.items()}
+    best = max(weights.values()) - 1e-6
+    return next(number for number, order in enumerate(orders) if weights[order] >= best)
+
+
 def repl_traces(task, word):
     told = values_to_print(task, word)
     return IGNORED if told is None else task.variables + max(told, key=lambda value: (told[value], -value))
@@ -247,7 +270,7 @@ JUDGES = {
     **{judge.__name__: judge for judge in (counting, parity, even_pairs, cycle, arithmetic, arithmetic_left_to_right)},
     **{judge.__name__: judge for judge in (addition, text_addition, value, flip_flop, flip_flop_undo, group, tomita)},
     **{judge.__name__: judge for judge in (boolean, copying, recall, held_count, partly_observed)},
-    **{judge.__name__: judge for judge in (repl_traces, chess)},
+    **{judge.__name__: judge for judge in (hidden_swaps, repl_traces, chess)},
     "repl_traces_observed": repl_traces,
     "flip_flop_sparse": flip_flop,
     "flip_flop_dense": flip_flop,

@@ -9,7 +9,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from transductor.bench.timing import (
     take_turns,
 )
 from transductor.bench.workloads import ACTS, Case, Ceilings, draw, floor_of
-from transductor.configuration import configuration, to_plain
+from transductor.configuration import LATER, configuration, to_plain
 from transductor.results import Record
 
 PARTS = ("lengths", "shapes", "wide")
@@ -86,7 +86,7 @@ class LatencyStudy:
 
     lengths: tuple[Case, ...]
     shapes: tuple[Case, ...]
-    wide: tuple[Case, ...] = ()
+    wide: tuple[Case, ...] = field(default=(), metadata=LATER)
     parts: tuple[str, ...] = PARTS
     check_length: int = 32_768
     sets: int = 4

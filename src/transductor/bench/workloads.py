@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from transductor.checks import check_positive, one_of
-from transductor.configuration import configuration
+from transductor.configuration import LATER, configuration
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 ACTS = ("forward", "forward_backward")
@@ -36,7 +36,7 @@ class Case:
     bias: bool = False
     documents: int = 0
     padded: bool = False
-    blocks: int = 1
+    blocks: int = field(default=1, metadata=LATER)
 
     def __post_init__(self) -> None:
         for name in ("batch", "time", "dim"):

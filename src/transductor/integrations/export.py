@@ -179,9 +179,20 @@ def _traced(form: Form) -> torch.export.ExportedProgram:
     shape = {0: dynamic} if isinstance(form, OneStep) else {0: dynamic, 1: dynamic}
     try:
         with _quiet(), torch.enable_grad():  # without gradient, injection would branch on the length
-            return torch.export.export(form, example, dynamic_shapes=tuple(shape for _ in example), strict=False)
+            program = torch.export.export(form, example, dynamic_shapes=tuple(shape for _ in example), strict=False)
+            return _without_idle_regions(program)
     except Exception as error:  # the tracer raises errors of many kinds
         raise ExportError(f"the model cannot be traced: {_first_line(error)}") from error
+
+
+def _without_idle_regions(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Take regions out in which autocast is off but of which nothing is used; a file that has one cannot be read."""
+    graph = program.graph_module.graph
+    for node in reversed(list(graph.nodes)):
+        if node.target is torch.ops.higher_order.wrap_with_autocast and not node.users:
+            graph.erase_node(node)
+    program.graph_module.recompile()
+    return program
 
 
 def _onnx_model(form: Form) -> Any:

@@ -131,7 +131,9 @@ class CausalAttention(nn.Module):
         # A rank without tokens must still take part in the backward pass, where others wait for its gradients.
         empty = token_positions.earlier is not None and stream.shape[1] == 0
         if isinstance(self.kind, SlidingWindow) and not empty:
-            if plain and not scheme.biases_scores:
+            # A program holds for all lengths, also those below the window, and the quick way compares them.
+            exporting = torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
+            if plain and not scheme.biases_scores and not exporting:
                 mixed = windowed_attention(queries, keys, values, self.kind.window)
             else:
                 mixed = self._windowed(queries, keys, values, token_positions, seen, scheme, self.kind.window)

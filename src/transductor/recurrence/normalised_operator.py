@@ -55,7 +55,7 @@ def solved_normalised(problem: Problem, norm: str, backend: str) -> Normalised:
         return reference(problem, norm)
     engine = backend if backend != "auto" else _quickest(problem)
     plain = folded(replace(problem, offsets=None))  # padded steps become identities
-    operands = plain.matrices, plain.tokens, plain.initial, problem.offsets
+    operands = plain.matrices, plain.tokens, problem.initial, problem.offsets
     return Normalised(*torch.ops.transductor.normalised_scan(*operands, norm, engine))
 
 
