@@ -87,7 +87,7 @@ class LatencyStudy:
     lengths: tuple[Case, ...]
     shapes: tuple[Case, ...]
     wide: tuple[Case, ...] = field(default=(), metadata=LATER)
-    parts: tuple[str, ...] = PARTS
+    parts: tuple[str, ...] = ("lengths", "shapes")
     check_length: int = 32_768
     sets: int = 4
     box: float = 0.1
@@ -104,7 +104,7 @@ class LatencyStudy:
             lengths = tuple(Case(1, time) for time in (128, 512, 2048, 8192, 32_768, 131_072))
             batched = Case(64, 2048), Case(64, 8192)
             shapes = _shapes(32_768, (64, 2048), ((1, 32_768), (16, 2048)))
-            return LatencyStudy((*lengths, *batched), shapes, _wide(), limit=0.25)
+            return LatencyStudy((*lengths, *batched), shapes, _wide(), PARTS, limit=0.25)
         lengths = tuple(Case(1, time) for time in (128, 512, 2048, 8192, 32_768))
         shapes = _shapes(32_768, (64, 2048), ((1, 8192), (4, 2048)))
         return LatencyStudy((*lengths, Case(64, 32_768)), shapes, sets=2, box=1.0, rounds=9, limit=4.0, budget=60.0)
@@ -115,7 +115,7 @@ class LatencyStudy:
         shapes = tuple(case for case in _shapes(64, (4, 32), ((1, 16),)) if case.symbols < 1000 and case.dim < 64)
         wide = Case(2, 64, dim=32), Case(2, 64, dim=32, blocks=2)
         return LatencyStudy(
-            (Case(1, 64), Case(1, 256), Case(4, 64)), shapes, wide, check_length=512,
+            (Case(1, 64), Case(1, 256), Case(4, 64)), shapes, wide, PARTS, check_length=512,
             sets=2, box=0.02, rounds=2, limit=1.0,
             memory=(2, 512, 8, 4), quick=True,
         )  # fmt: skip
